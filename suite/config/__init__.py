@@ -1,0 +1,1 @@
+"""Configuration: its typed shape, and the way from Hydra to it."""
