@@ -1,0 +1,143 @@
+"""The last words of a session: what was found, and where everything is."""
+
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol, TextIO
+
+from runners.text_table import TextTable
+from suite.summary import CellSummary, count_statuses
+from suite.units import show_bytes, show_count, show_seconds
+
+# The report and the records have them all; a terminal does not want to.
+_MOST_ROWS = 80
+_HEADERS = ("policy", "seq_len", "status", "peak", "saved", "step", "ratio", "recomputed")
+RESULTS = ("ok", "oom", "noop", "unsupported")
+
+
+class Places(Protocol):
+    """Where results can be looked at besides the report."""
+
+    def where(self) -> str:
+        """Lines for a person: the store, and the command that opens it."""
+
+
+def exit_code(summaries: Mapping[str, CellSummary], expected: int, state: str) -> int:
+    """130 when interrupted; 5 when a cell has no verdict that is a result; else 0."""
+    if state == "interrupted":
+        return 130
+    results = sum(summary.status in RESULTS for summary in summaries.values())
+    return 0 if results == expected else 5
+
+
+def ratio_to_reference(summary: CellSummary, reference: CellSummary | None) -> float | None:
+    """Median over their common rounds of this cell's step time over the reference's."""
+    if reference is None:
+        return None
+    common = summary.rounds_s.keys() & reference.rounds_s.keys()
+    if not common:
+        return None
+    return statistics.median(summary.rounds_s[r] / reference.rounds_s[r] for r in sorted(common))
+
+
+def print_closing(
+    summaries: Sequence[CellSummary],
+    *,
+    reference: str,
+    root: Path,
+    page: Path | None,
+    tracker: Places,
+    out: TextIO | None = None,
+) -> None:
+    """Print the verdicts of ``summaries`` in their order, and where they come from.
+
+    One cell, alone or beside its reference, is answered in a few lines; more make a table.
+    """
+    stream = out if out is not None else sys.stdout
+    stream.write("\n")
+    asked = [s for s in summaries if s.policy != reference]
+    if len(summaries) == 1:
+        stream.write(_answer(summaries[0], None))
+    elif len(summaries) == 2 and len(asked) == 1 and len({s.workload for s in summaries}) == 1:
+        stream.write(_answer(asked[0], next(s for s in summaries if s.policy == reference)))
+    else:
+        _print_tables(summaries, reference, stream)
+    lines = [("records", f"{root / 'records'}")]
+    if page is not None:
+        lines.append(("report", f"{page}"))
+    stream.write("\n" + "".join(f"{name:<9}{value}\n" for name, value in lines))
+    for number, line in enumerate(tracker.where().splitlines()):
+        stream.write(f"{'tracking' if not number else '':<9}{line}\n")
+    stream.flush()
+
+
+def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
+    lines = [
+        ("policy", summary.policy),
+        ("workload", summary.workload_label),
+        ("status", summary.status + (f": {summary.reason}" if summary.reason else "")),
+    ]
+    if summary.peak_bytes is not None:
+        phase = f" in {summary.peak_phase}" if summary.peak_phase else ""
+        against = _against(reference, "peak_bytes", show_bytes)
+        lines.append(("peak", show_bytes(summary.peak_bytes) + phase + against))
+        against = _against(reference, "saved_bytes", show_bytes)
+        lines.append(("saved", f"{show_bytes(summary.saved_bytes)} for backward{against}"))
+    if summary.model_flops is not None:
+        recomputed = f", of which {show_count(summary.recomputed_flops)}FLOP recomputed"
+        lines.append(("executed", f"{show_count(summary.executed_flops)}FLOP a step{recomputed}"))
+    if summary.step_time_s is not None:
+        ratio = ratio_to_reference(summary, reference)
+        spread = f", median of {len(summary.rounds_s)} rounds" if len(summary.rounds_s) > 1 else ""
+        rate = f", {summary.tokens_per_s:,.0f} tokens/s" if summary.tokens_per_s is not None else ""
+        versus = f", {ratio:.2f} x {reference.policy}" if ratio is not None and reference else ""
+        lines.append(("step", show_seconds(summary.step_time_s) + spread + rate + versus))
+    return "".join(f"{name:<10}{value}\n" for name, value in lines)
+
+
+def _against(reference: CellSummary | None, name: str, show: Callable[[float], str]) -> str:
+    value = getattr(reference, name, None)
+    return f" ({reference.policy}: {show(value)})" if reference is not None and value is not None else ""
+
+
+def _print_tables(summaries: Sequence[CellSummary], reference: str, out: TextIO) -> None:
+    if len(summaries) <= _MOST_ROWS:
+        references = {s.workload: s for s in summaries if s.policy == reference}
+        groups: dict[str, list[CellSummary]] = {}
+        for summary in summaries:
+            groups.setdefault(_without_length(summary), []).append(summary)
+        for title, group in groups.items():
+            rows = [_row(s, references.get(s.workload)) for s in sorted(group, key=_length)]
+            TextTable(title, _HEADERS, rows).print(out)
+            out.write("\n")
+        for summary in summaries:
+            if summary.status not in ("ok", "unsupported"):
+                name = f"{summary.policy}, {summary.workload_label}"
+                out.write(f"{summary.status}: {name}: {summary.reason.partition(chr(10))[0]}\n")
+    counts = count_statuses({s.cell: s for s in summaries})
+    out.write(f"{len(summaries)} cells: {', '.join(f'{n} {s}' for s, n in counts.items())}\n")
+
+
+def _length(summary: CellSummary) -> int:
+    return int(summary.config["seq_len"])
+
+
+def _without_length(summary: CellSummary) -> str:
+    words = summary.workload_label.split()
+    return " ".join(word for word in words if not word.startswith("s="))
+
+
+def _row(summary: CellSummary, reference: CellSummary | None) -> list[str]:
+    ratio = ratio_to_reference(summary, reference)
+    recomputed = summary.recomputed_flops
+    return [
+        summary.policy,
+        str(_length(summary)),
+        summary.status,
+        show_bytes(summary.peak_bytes),
+        show_bytes(summary.saved_bytes),
+        show_seconds(summary.step_time_s),
+        f"{ratio:.2f}" if ratio is not None else "-",
+        show_count(recomputed),
+    ]

@@ -1,0 +1,185 @@
+"""From Hydra's overrides to a session: compose the cells, refuse what cannot be, run or plan.
+
+Called by the command line and by the launcher of a multirun, inside a Hydra application.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
+
+from runners.forkserver import ForkServer
+from runners.plan import print_plan
+from runners.session import run_session
+from suite.cell import Cell, digest
+from suite.config.expand import (
+    cell_overrides,
+    choose_scale,
+    expand,
+    session_overrides,
+)
+from suite.config.hardware import match_hardware
+from suite.config.load import check_budget, check_policy, load_cell, load_session
+from suite.config.schema import HardwareConfig, SessionConfig
+from suite.errors import Unsupported, UsageError
+from suite.store import RecordStore
+from suite.tracking import open_tracker
+
+
+def run_jobs(jobs: Sequence[Sequence[str]]) -> int:
+    """Run the cells of every job (a list of Hydra overrides) as one session; the exit code.
+
+    Raises UsageError before anything is measured.
+    """
+    first = _compose(list(jobs[0]))
+    server = ForkServer(_threads(first))
+    try:
+        server.start()
+        fingerprint = server.probe(str(first.device.type))
+        return _run(jobs, first, server, fingerprint)
+    finally:
+        server.stop()
+
+
+def _run(
+    jobs: Sequence[Sequence[str]], first: DictConfig, server: ForkServer, fingerprint: dict[str, Any]
+) -> int:
+    scale = _scale(first, fingerprint)
+    cells: dict[str, Cell] = {}
+    refused: dict[str, str] = {}
+    lead: DictConfig | None = None
+    for job in jobs:
+        user = [*job, *scale]
+        cfg = _compose(user)
+        lead = lead or _compose(session_overrides(cfg, user))
+        for composed in expand(cfg, user, _compose):
+            _admit(load_cell(composed, fingerprint), cells, refused)
+    assert lead is not None
+    _add_reference(jobs, lead, fingerprint, cells, refused)
+    session = _session(lead, jobs, cells, fingerprint)
+    _refuse_all_unsupported(cells, refused)
+    check_budget(session.budget_bytes, list(cells.values()))
+    chosen = list(cells.values())
+    store = RecordStore(Path(session.paths.runs) / session.name)
+    if session.plan:
+        print_plan(chosen, session, refused, store, fingerprint)
+        return 0
+    return run_session(
+        chosen,
+        session,
+        refused=refused,
+        command=_command_line(),
+        server=server,
+        fingerprint=fingerprint,
+        tracker=open_tracker(session.tracking, session.paths),
+        report=_report(session) if session.report else None,
+    )
+
+
+def _compose(overrides: list[str]) -> DictConfig:
+    return hydra.compose("config", overrides=overrides)
+
+
+def _threads(cfg: DictConfig) -> int:
+    threads = cfg.device.threads
+    return threads if isinstance(threads, int) and threads > 0 else os.cpu_count() or 1
+
+
+def _group(name: str) -> list[DictConfig]:
+    """Every file of a configuration group but ``auto``."""
+    loader = GlobalHydra.instance().config_loader()
+    options = [option for option in loader.get_group_options(name) if option != "auto"]
+    return [hydra.compose(f"{name}/{option}")[name] for option in options]
+
+
+def _scale(cfg: DictConfig, fingerprint: dict[str, Any]) -> list[str]:
+    """The override that replaces ``scale=auto``; none where a scale was chosen."""
+    if cfg.scale.name != "auto":
+        return []
+    memory = int(fingerprint.get("memory_bytes") or 0)
+    return [f"scale={choose_scale(_group('scale'), str(fingerprint['type']), memory)}"]
+
+
+def _admit(cell: Cell, cells: dict[str, Cell], refused: dict[str, str]) -> None:
+    if cell.id in cells:
+        return
+    cells[cell.id] = cell
+    try:
+        check_policy(cell)
+    except Unsupported as problem:
+        refused[cell.id] = str(problem)
+
+
+def _add_reference(
+    jobs: Sequence[Sequence[str]],
+    lead: DictConfig,
+    fingerprint: dict[str, Any],
+    cells: dict[str, Cell],
+    refused: dict[str, str],
+) -> None:
+    """A single cell is answered against the reference policy: measure that one too."""
+    (cell, *others) = cells.values()
+    reference = str(lead.reference)
+    if others or len(jobs) > 1 or cell.policy_label == reference or "(" in reference:
+        return
+    user = [o for o in jobs[0] if not o.split("=")[0].startswith("policy")]
+    compared = load_cell(_compose([*user, f"policy={reference}"]), fingerprint)
+    del cells[cell.id]
+    _admit(compared, cells, refused)
+    cells[cell.id] = cell
+
+
+def _session(
+    lead: DictConfig, jobs: Sequence[Sequence[str]], cells: dict[str, Cell], fingerprint: dict[str, Any]
+) -> SessionConfig:
+    hardware = _hardware(lead, fingerprint)
+    return load_session(lead, _name(lead, jobs, cells), hardware, fingerprint)
+
+
+def _hardware(lead: DictConfig, fingerprint: dict[str, Any]) -> HardwareConfig:
+    return match_hardware(lead.hardware, lambda: _group("hardware"), fingerprint)
+
+
+def _name(lead: DictConfig, jobs: Sequence[Sequence[str]], cells: dict[str, Cell]) -> str:
+    """The sweep's folder: its name, and a digest of the user's axes where there are any."""
+    name = lead.sweep.name
+    if name is None:
+        kind = "cell" if len(jobs) == 1 else "multirun"
+        return f"{kind}-{digest({'cells': sorted(cells)})[:8]}"
+    if any(o.split("=")[0].lstrip("+") == "sweep.name" for o in jobs[0]):
+        return str(name)
+    own = [o for job in jobs for o in cell_overrides(job)]
+    return f"{name}-{digest({'overrides': own})[:6]}" if own else str(name)
+
+
+def _refuse_all_unsupported(cells: dict[str, Cell], refused: dict[str, str]) -> None:
+    asked = [cell for cell in cells.values() if cell.policy_label != "none"]
+    if asked and all(cell.id in refused for cell in asked):
+        cell = asked[0]
+        raise UsageError("policy", cell.policy_label, refused[cell.id])
+
+
+def _command_line() -> str:
+    return shlex.join(["python", "-m", "suite", *sys.argv[1:]])
+
+
+def _report(session: SessionConfig) -> Any:
+    out = Path(session.paths.reports) / session.name
+
+    def write(run_dir: Path) -> Path:
+        """Render in a process of its own: the parent stays small, and a failure is a warning."""
+        command = [sys.executable, "-m", "analysis", "report", str(run_dir), "--out", str(out)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            tail = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise RuntimeError(f"the report was not written: {' '.join(tail)}")
+        return out / "index.html"
+
+    return write

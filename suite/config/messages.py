@@ -1,0 +1,101 @@
+"""Hydra's and OmegaConf's errors as the one line that a person can act on."""
+
+import difflib
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+
+_NOT_IN_STRUCT = re.compile(r"Key '([^']+)' is not in struct(?:\s+full_key: (\S+))?")
+_COULD_NOT_OVERRIDE = re.compile(r"Could not override '([^']+)'")
+_MULTIPLE = re.compile(r"Multiple values for (\S+?)\.")
+
+
+def one_line_errors() -> tuple[type[Exception], ...]:
+    """What composing a configuration may raise because of what a person wrote."""
+    return (HydraException, OmegaConfBaseException)
+
+
+def one_line(problem: Exception, conf: Path, argv: Sequence[str] | None = None) -> str:
+    """``key=value: what is wrong; what is allowed``.
+
+    Args:
+        problem: as raised; its causes are read too.
+        conf: the configuration folder, to list what exists.
+        argv: the command line, to name the value; ``sys.argv`` if None.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    if isinstance(problem, OverrideParseException):
+        return f"{problem.override}: not an override; expected key=value, such as seq_len=512"
+    missing = _missing_config(problem)
+    if missing is not None:
+        return _missing_line(missing, conf)
+    text = "\n".join(str(p) for p in _chain(problem))
+    multiple = _MULTIPLE.search(text)
+    if multiple:
+        return f"{multiple.group(1)}: given more than once; choose one value, or sweep with -m"
+    found = _NOT_IN_STRUCT.search(text)
+    if found:
+        return _unknown_key(found.group(2) or found.group(1), conf, words)
+    refused = _COULD_NOT_OVERRIDE.search(text)
+    if refused:
+        return _unknown_key(refused.group(1), conf, words)
+    return " ".join(line.strip() for line in str(problem).splitlines() if line.strip())
+
+
+def _chain(problem: BaseException | None) -> list[BaseException]:
+    chain: list[BaseException] = []
+    while problem is not None and problem not in chain:
+        chain.append(problem)
+        problem = problem.__cause__ or problem.__context__
+    return chain
+
+
+def _missing_config(problem: Exception) -> str | None:
+    for link in _chain(problem):
+        if isinstance(link, MissingConfigException) and link.missing_cfg_file:
+            return str(link.missing_cfg_file)
+    return None
+
+
+def _missing_line(missing: str, conf: Path) -> str:
+    group, _, value = missing.removesuffix(".yaml").rpartition("/")
+    there = sorted(p.stem for p in (conf / group).glob("*.yaml"))
+    if not group or not there:
+        groups = sorted(p.name for p in conf.iterdir() if p.is_dir() and p.name != "hydra")
+        return f"{group or value}={value}: no such group; groups are {', '.join(groups)}"
+    return f"{group}={value}: no such {group}; expected one of {', '.join(there)}{_near(value, there)}"
+
+
+def _unknown_key(key: str, conf: Path, words: list[str]) -> str:
+    parent, _, name = key.rpartition(".")
+    known = _keys_at(parent, conf, words)
+    listed = f"; keys{' of ' + parent if parent else ''} are {', '.join(known)}" if known else ""
+    value = next((w.partition("=")[2] for w in words if w.lstrip("+~").partition("=")[0] == key), None)
+    shown = key if value is None else f"{key}={value}"
+    return f"{shown}: no such key{listed}{_near(name, known)}"
+
+
+def _keys_at(parent: str, conf: Path, words: list[str]) -> list[str]:
+    primary = yaml.safe_load((conf / "config.yaml").read_text(encoding="utf-8"))
+    if not parent:
+        groups = [k for entry in primary["defaults"] if isinstance(entry, dict) for k in entry]
+        plain = [k for k in primary if k not in ("defaults", "hydra")]
+        return sorted({*plain, *(g for g in groups if "/" not in g)})
+    if parent in primary:
+        return sorted(primary[parent])
+    chosen = [e[parent] for e in primary["defaults"] if isinstance(e, dict) and parent in e]
+    chosen += [w.partition("=")[2] for w in words if w.partition("=")[0] == parent]
+    path = conf / parent / f"{chosen[-1]}.yaml" if chosen else None
+    if path is None or not path.is_file():
+        return []
+    return sorted(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def _near(name: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -1,0 +1,42 @@
+"""The passes over a cell: each in a process of its own, each an answer to one question.
+
+:data:`PASSES` maps a pass's name to the function that takes it. Importable without torch; a pass
+imports what it needs when it is taken.
+"""
+
+import importlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from suite.cell import Cell
+from suite.config.schema import SessionConfig
+
+PASSES = {
+    "memory": "suite.measure.memory",
+    "flops": "suite.measure.flops",
+    "parity": "suite.measure.parity",
+    "time": "suite.measure.time",
+}
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a pass found. ``status`` other than ok comes with an ``error`` that says why."""
+
+    status: str = "ok"
+    figures: dict[str, float] = field(default_factory=dict)
+    detail: dict[str, Any] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    error: dict[str, str] | None = None
+
+
+def measure(cell: Cell, pass_: str, round_: int, session: SessionConfig) -> Measurement:
+    """Take one pass over one cell in this process.
+
+    Raises:
+        Unsupported: the policy or kernel cannot apply, or the policy matched nothing that ran.
+        MemoryError, torch.OutOfMemoryError, RuntimeError: the device or the host had no more memory.
+    """
+    module = importlib.import_module(PASSES[pass_])
+    measurement: Measurement = module.take(cell, round_, session)
+    return measurement

@@ -1,0 +1,52 @@
+"""Llama's block: RMSNorm, SwiGLU, RoPE, grouped queries, no biases (Touvron et al. 2023)."""
+
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+from suite.config.schema import ModelConfig
+from suite.models.attention import Attention
+from suite.models.decoder import Block, Decoder
+from suite.models.layers import Linear
+
+
+class SwiGLU(nn.Module):
+    """``silu(gate) * up`` of a fused ``[gate, up]`` (Shazeer 2020, arXiv:2002.05202)."""
+
+    def forward(self, gate_up: Tensor) -> Tensor:
+        """(b, s, 2 d_ff) to (b, s, d_ff)."""
+        gate, up = gate_up.chunk(2, dim=-1)
+        return F.silu(gate) * up
+
+
+class SwigluMlp(nn.Module):
+    """``down(swiglu(gate_up(x)))``: the gate and up products are one matrix product."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.gate_up = Linear(config.d_model, 2 * config.d_ff, bias=False)
+        self.act = SwiGLU()
+        self.down = Linear(config.d_ff, config.d_model, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, s, d_model) to the same shape."""
+        out: Tensor = self.down(self.act(self.gate_up(x)))
+        return out
+
+
+class Llama(Decoder):
+    """Llama 2 (arXiv:2307.09288) and Llama 3 (arXiv:2407.21783)."""
+
+    def build_block(self, attention: str) -> Block:
+        """RMSNorm, attention without biases, RMSNorm, SwiGLU MLP."""
+        attn = Attention(self.config, attention, bias=False)
+        return Block(self.build_norm(), attn, self.build_norm(), SwigluMlp(self.config))
+
+    def build_norm(self) -> nn.Module:
+        """RMSNorm with a scale."""
+        return nn.RMSNorm(self.config.d_model, eps=self.config.norm_eps)
+
+    def residual_projections(self, block: Block) -> tuple[Linear, ...]:
+        """The attention's output product and the MLP's second product."""
+        mlp = block.mlp
+        assert isinstance(mlp, SwigluMlp)
+        return block.attn.out, mlp.down
