@@ -9,7 +9,7 @@ _BYTE_VALUES = 256
 
 
 def check_model(config: CellConfig) -> None:
-    """Raise UsageError if no device could build the model. :func:`check_kernel` says what one device cannot."""
+    """Raise UsageError if no device could build and run the model; see also :func:`check_kernel`."""
     model = config.model
     if model.family not in FAMILIES:
         raise UsageError("model.family", model.family, f"expected one of {', '.join(FAMILIES)}")
@@ -23,16 +23,17 @@ def check_kernel(config: CellConfig) -> None:
     """Raise Unsupported if ``attention`` names a kernel that cannot run this workload on this device."""
     if config.attention != "flash":
         return
-    instead = "use sdpa or eager"
     if config.device == "cpu":
         if config.model.dropout > 0:
-            raise Unsupported(f"flash attention has no dropout on the CPU: {instead}, or model.dropout=0")
+            raise Unsupported(
+                "attention=flash: no dropout on the CPU; use sdpa or eager, or model.dropout=0"
+            )
         return
     if config.data.kind == "packed":
-        raise Unsupported(f"flash attention takes no mask, which data=packed needs: {instead}")
+        raise Unsupported("attention=flash: takes no mask, which data=packed needs; use sdpa or eager")
     if config.precision == "fp32":
         raise Unsupported(
-            f"flash attention computes in 16 bits: {instead}, or precision=bf16-mixed or bf16-true"
+            "attention=flash: computes in 16 bits; use sdpa or eager, or precision=bf16-mixed or bf16-true"
         )
 
 

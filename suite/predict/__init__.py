@@ -1,0 +1,1 @@
+"""What can be said of a cell before it runs. Torch-free."""

@@ -1,0 +1,198 @@
+"""The tensors of a block by name and size: what autograd keeps of it, and what its operators return.
+
+The terms are those of ``policies.md``'s notation: u is a block's input, e bytes an element; r = heads *
+head_dim / h, kappa = kv_heads / heads, phi = d_ff / h. They hold for the eager models of
+:mod:`suite.models`; a norm that is fused, or a dropout that packs its mask, keeps less, and which of
+them runs is a property of the device (:class:`Kernels`).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from suite.config.schema import CellConfig
+from suite.models.shape import head_dim
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor of a block.
+
+    Attributes:
+        name: ``part.what``; the part is the submodule that is at work.
+        nbytes: of its storage.
+        kept: autograd keeps it when nothing is recomputed.
+    """
+
+    name: str
+    nbytes: int
+    kept: bool = True
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """What a device's operators keep, beyond their inputs and outputs.
+
+    Attributes:
+        fused_rms_norm: one operator that keeps its input and one number a row; the composite also keeps
+            the normalised input, in float32 whatever the model's precision.
+        fused_dropout: the mask is one byte an element; the CPU's has the element's own size.
+        statistic_bytes: of a LayerNorm's mean and of its reciprocal deviation.
+        attention_dropout: fused attention runs with dropout; on the CPU it then falls apart.
+    """
+
+    fused_rms_norm: bool
+    fused_dropout: bool
+    statistic_bytes: int
+    attention_dropout: bool
+
+
+def kernels_of(config: CellConfig) -> Kernels:
+    """What runs for this cell: torch 2.13 on the CPU, CUDA's fused operators on an accelerator."""
+    if config.device == "cpu":
+        return Kernels(False, False, element_bytes(config), attention_dropout=False)
+    return Kernels(True, True, 4, attention_dropout=True)
+
+
+def element_bytes(config: CellConfig) -> int:
+    """Bytes of an element of an activation. Under bf16-mixed products are bf16: an approximation."""
+    return 4 if config.precision == "fp32" else 2
+
+
+def fused_attention(config: CellConfig) -> bool:
+    """Whether a fused attention operator runs."""
+    if config.attention == "eager":
+        return False
+    return config.model.dropout == 0 or kernels_of(config).attention_dropout
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes that every term is made of, in bytes."""
+
+    u: int
+    rows: int
+    heads: int
+    keys: int
+    scores: int
+    ffn: int
+
+    @classmethod
+    def of(cls, config: CellConfig) -> "Sizes":
+        """Of one block of the cell."""
+        model, e = config.model, element_bytes(config)
+        rows, width = config.batch_size * config.seq_len, head_dim(model)
+        return cls(
+            u=e * rows * model.d_model,
+            rows=rows,
+            heads=e * rows * model.n_heads * width,
+            keys=e * rows * model.n_kv_heads * width,
+            scores=e * model.n_heads * rows * config.seq_len,
+            ffn=e * rows * model.d_ff,
+        )
+
+
+def block_tensors(config: CellConfig) -> list[Tensor]:
+    """Every tensor of one block that some policy keeps or rebuilds, in forward order."""
+    sizes = Sizes.of(config)
+    llama = config.model.family == "llama"
+    return [
+        *norm_tensors("attn_norm", config, sizes),
+        *_projections(config, sizes),
+        *_core(config, sizes),
+        *_dropout("attn.mask", sizes.u, config),
+        *norm_tensors("mlp_norm", config, sizes),
+        *_mlp(sizes, llama=llama),
+        *_dropout("mlp.mask", sizes.u, config),
+    ]
+
+
+def operator_outputs(config: CellConfig) -> dict[str, dict[str, int]]:
+    """Bytes that keeping an operator's output holds in one block: operator group, output, bytes."""
+    sizes = Sizes.of(config)
+    gated = 2 if config.model.family == "llama" else 1
+    products = {
+        "qkv": sizes.heads + 2 * sizes.keys,
+        "out": sizes.u,
+        "up": gated * sizes.ffn,
+        "down": sizes.u,
+    }
+    attention = {t.name: t.nbytes for t in _core(config, sizes)} if fused_attention(config) else {}
+    return {"mm": products, "attn": attention}
+
+
+def norm_tensors(part: str, config: CellConfig, sizes: Sizes) -> list[Tensor]:
+    """What one norm keeps. Its input is there once, however many use it."""
+    kernels = kernels_of(config)
+    if config.model.family != "llama":
+        statistic = kernels.statistic_bytes * sizes.rows
+        inside = [Tensor(f"{part}.mean", statistic), Tensor(f"{part}.rstd", statistic)]
+        return [Tensor(f"{part}.input", sizes.u), *inside, Tensor(f"{part}.out", sizes.u)]
+    rstd = Tensor(f"{part}.rstd", 4 * sizes.rows)
+    out = Tensor(f"{part}.out", sizes.u)
+    if kernels.fused_rms_norm:
+        return [Tensor(f"{part}.input", sizes.u), rstd, out]
+    in_float32 = sizes.u * 4 // element_bytes(config)
+    scaled = Tensor(f"{part}.scaled", in_float32)
+    if element_bytes(config) == 4:
+        return [Tensor(f"{part}.input", sizes.u), scaled, rstd, out]
+    cast = Tensor(f"{part}.cast", in_float32)
+    return [Tensor(f"{part}.input", sizes.u, kept=False), cast, scaled, rstd, out]
+
+
+def _projections(config: CellConfig, sizes: Sizes) -> list[Tensor]:
+    # Batched products read q, k and v as (batch * heads, s, d): a view for one sequence, copies for
+    # more, and then the copies are kept in place of these. So are float32 casts.
+    viewed = fused_attention(config) or (config.batch_size == 1 and not _in_float32(config))
+    if config.model.family != "llama":
+        return [Tensor("attn.qkv", sizes.heads + 2 * sizes.keys, kept=viewed)]
+    return [
+        Tensor("attn.rotated_qk", sizes.heads + sizes.keys, kept=viewed),
+        Tensor("attn.v", sizes.keys, kept=viewed),
+    ]
+
+
+def _core(config: CellConfig, sizes: Sizes) -> list[Tensor]:
+    """Attention's own tensors; ``core.out`` is what the output product reads."""
+    if fused_attention(config):
+        lse = 4 * config.model.n_heads * sizes.rows
+        return [Tensor("core.out", sizes.heads), Tensor("core.lse", lse)]
+    wider = 4 // element_bytes(config) if _in_float32(config) else 1
+    copied = config.batch_size > 1
+    inside = [
+        Tensor("core.q", wider * sizes.heads),
+        # Torch's own fallback scales k as it scales q; the eager kernel scales q alone.
+        Tensor("core.k", wider * sizes.keys, kept=copied or config.attention != "eager"),
+        Tensor("core.v", wider * sizes.keys, kept=copied or _in_float32(config)),
+        Tensor("core.weights", wider * sizes.scores),
+    ]
+    if config.model.dropout:
+        inside += _dropout("core.mask", wider * sizes.scores, config)
+        inside.append(Tensor("core.dropped", wider * sizes.scores))
+    return [*inside, Tensor("core.out", sizes.heads)]
+
+
+def _in_float32(config: CellConfig) -> bool:
+    """Torch's fallback for fused attention computes in float32 where the model is 16 bits wide."""
+    return config.attention != "eager" and not fused_attention(config) and element_bytes(config) < 4
+
+
+def _mlp(sizes: Sizes, *, llama: bool) -> list[Tensor]:
+    if llama:
+        return [
+            Tensor("mlp.gate_up", 2 * sizes.ffn),
+            Tensor("mlp.silu", sizes.ffn),
+            Tensor("mlp.act", sizes.ffn),
+        ]
+    return [Tensor("mlp.up", sizes.ffn), Tensor("mlp.act", sizes.ffn)]
+
+
+def _dropout(name: str, nbytes: int, config: CellConfig) -> list[Tensor]:
+    if not config.model.dropout:
+        return []
+    fused = kernels_of(config).fused_dropout
+    return [Tensor(name, nbytes // element_bytes(config) if fused else nbytes)]
+
+
+def total(tensors: Iterable[Tensor]) -> int:
+    """Bytes of those that autograd keeps."""
+    return sum(t.nbytes for t in tensors if t.kept)
