@@ -8,6 +8,7 @@ import contextlib
 import json
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,28 +20,20 @@ from typing import Any
 import suite
 from runners import child
 from runners.job import Job
+from runners.threads import cores, server_environment
 from suite.errors import UsageError
 
-_PRELOAD = "runners.preload"
-# Read once, when a library is loaded: before the fork, hence for every child alike. A BLAS thread
-# pool would not survive the fork; torch's own threads are set in each child.
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
-
-
-def cores() -> int:
-    """The cores this process may use."""
-    with contextlib.suppress(AttributeError):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+# Loads everything a measuring child needs.
+PRELOAD = "runners.preload"
 
 
 class ForkServer:
     """Start it as early as possible: preloading takes seconds, and goes on while the parent works."""
 
-    def __init__(self, threads: int = 0, *, preload: Sequence[str] = ()) -> None:
-        """``threads`` 0: all cores. ``preload``: modules to load besides the suite's own."""
+    def __init__(self, threads: int = 0, *, preload: Sequence[str] = (PRELOAD,)) -> None:
+        """``threads`` 0: all cores. ``preload``: modules that children then need not load."""
         self._context = multiprocessing.get_context("forkserver")
-        self._preload = [_PRELOAD, *preload]
+        self._preload = list(preload)
         self._threads = threads or cores()
 
     def start(self) -> None:
@@ -50,18 +43,20 @@ class ForkServer:
             forkserver.ensure_running()
 
     def stop(self) -> None:
-        """End the server now rather than with this process; it first waits for children to end."""
+        """End the server now rather than with this process. Its children must have ended."""
         # Private in CPython, though its own tests rely on it. Without it the server still ends when
         # this process does, because a pipe that only this process holds open then hangs up.
-        end = getattr(getattr(forkserver, "_forkserver", None), "_stop", None)
-        if end is not None:
+        server = getattr(forkserver, "_forkserver", None)
+        pid, end = getattr(server, "_forkserver_pid", None), getattr(server, "_stop", None)
+        if pid is not None and end is not None:
+            # Alone, _stop would wait for whoever else has inherited that pipe.
+            os.kill(pid, signal.SIGTERM)
             end()
 
     def _server_environment(self) -> dict[str, str]:
         roots = [str(Path(suite.__file__).resolve().parent.parent), *sys.path]
         return {
-            **dict.fromkeys(_THREADS, str(self._threads)),
-            "OPENBLAS_NUM_THREADS": "1",
+            **server_environment(self._threads),
             # Asks NVML, not the driver, whether there is a card: a driver does not survive a fork.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             # The server must find what the parent finds; it ignores an import that fails.

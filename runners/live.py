@@ -23,8 +23,8 @@ STYLES = {
     "crash": "bold red",
     "timeout": "red",
 }
-# Title, header, rule, counts, bar and message around the rows, and the cursor's own line.
-_FRAME_LINES = 8
+# Title, header, the count of hidden rows, statuses and bar around the rows, and the cursor's line.
+_FRAME_LINES = 6
 _SECOND = 1.0
 _STATUS_WIDTH = 18
 _NUMBER_WIDTH = 9
@@ -101,7 +101,7 @@ class LiveProgress(Progress):
         counts = Text()
         for status, count in board.counts().items():
             counts.append(f"{count} {status}  ", style=STYLES.get(status, ""))
-        return Group(counts, grid, Text(board.message, style="italic", no_wrap=True, overflow="ellipsis"))
+        return Group(counts, grid)
 
     def _visible(self, rows: list[Row]) -> list[Row]:
         room = max(3, self._console.height - _FRAME_LINES)

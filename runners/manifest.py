@@ -38,6 +38,9 @@ def sole_parent(root: Path, name: str) -> Iterator[None]:
             raise UsageError("sweep.name", name, allowed) from None
         os.truncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
+        # Half-written files of an earlier process that was killed; nobody else writes here now.
+        for leftover in (*root.glob(".*.tmp"), *root.glob("records/.*.tmp")):
+            leftover.unlink(missing_ok=True)
         yield
     finally:
         os.close(handle)
@@ -122,6 +125,7 @@ def _comparable(manifest: Mapping[str, Any]) -> dict[str, Any]:
             {
                 **trainer,
                 "threads": how.get("threads"),
+                "omp_wait_policy": how.get("omp_wait_policy"),
                 "code.source_digest": code.get("source_digest"),
                 **{f"fingerprint.{name}": value for name, value in machine.items()},
             }

@@ -39,7 +39,6 @@ class Board:
     time_left_s: Callable[[], float | None]
     done: int = 0
     found: int = 0
-    message: str = ""
     started_s: float = field(default_factory=time.monotonic)
 
     @property
@@ -108,7 +107,6 @@ class Progress:
 
     def note(self, text: str) -> None:
         """One line for the person who watches."""
-        self.board.message = text
         self._line(text)
 
     def tick(self) -> None:

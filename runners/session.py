@@ -130,9 +130,14 @@ class _Run:
     def go(self, server: ForkServer, places: Mapping[str, list[Lease]], report: Report | None) -> int:
         """Run everything, then report, close and print; the exit code."""
         with Interrupts() as interrupts:
-            with self.progress:
-                self._record_refused()
-                done = self._run_blocks(Executor(server, self._make_job, self, interrupts), places)
+            try:
+                with self.progress:
+                    self._record_refused()
+                    done = self._run_blocks(Executor(server, self._make_job, self, interrupts), places)
+            except BaseException:
+                self._manifest.update(state="stopped", updated_at=timestamp())
+                self._spared("tracking failed", lambda: self._tracker.close(self._manifest, None))
+                raise
             # From here on a Ctrl-C ends the report or the tracker's farewell, not the session.
             interrupts.release()
             state = "interrupted" if interrupts.count else "finished" if done else "stopped"

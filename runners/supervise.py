@@ -15,6 +15,8 @@ from suite.record import Record
 
 _TAIL_LINES = 3
 _TAIL_CHARACTERS = 400
+# What multiprocessing calls the exit code of a child when the server that forked it is gone.
+_SERVER_LOST = 255
 # The last words of libraries that end the process themselves when there is no memory.
 _OOM_WORDS = re.compile(
     r"bad_alloc|[Cc]annot allocate memory|can't allocate memory|Thread creation failed|^MemoryError", re.M
@@ -107,6 +109,9 @@ class Child:
         if code < 0:
             return self._died_of(-code, log, place)
         ending = _tail(log)
+        if code == _SERVER_LOST:
+            message = "its fork server ended, or it exited with code 255 itself"
+            return self._failed("crash", "ExitWithoutRecord", message, place)
         said = f"; the log ends: {ending}" if ending else "; the log is empty"
         if _OOM_WORDS.search(ending):
             return self._failed("oom", "ExitWithoutRecord", f"out of host memory{said}", place)

@@ -11,7 +11,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from suite.config.messages import one_line, one_line_errors
+from suite.config.messages import COMPOSITION_ERRORS, one_line
 from suite.errors import UsageError
 
 CONF = Path(__file__).resolve().parent.parent / "conf"
@@ -21,19 +21,29 @@ CONF = Path(__file__).resolve().parent.parent / "conf"
 def _run(_: DictConfig) -> None:
     from runners.command import run_jobs
 
-    raise SystemExit(run_jobs([list(HydraConfig.get().overrides.task)]))
+    # Caught in here: Hydra would print a line of its own before it lets an exception through.
+    try:
+        code = run_jobs([list(HydraConfig.get().overrides.task)])
+    except _REFUSALS as problem:
+        code = _refuse(problem)
+    raise SystemExit(code)
+
+
+_REFUSALS = (UsageError, *COMPOSITION_ERRORS)
+
+
+def _refuse(problem: Exception) -> int:
+    print(f"error: {one_line(problem, CONF)}", file=sys.stderr)
+    return 2
 
 
 def main() -> None:
     """Entry point. Exit codes: 0 answered, 2 bad input, 5 crashed or wrong cells, 130 interrupted."""
-    verbose = os.environ.setdefault("HYDRA_FULL_ERROR", "1") == "2"
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # or Hydra exits by itself, with code 1
     try:
         _run()
-    except (UsageError, *one_line_errors()) as problem:
-        if verbose:
-            raise
-        print(f"error: {one_line(problem, CONF)}", file=sys.stderr)
-        raise SystemExit(2) from None
+    except _REFUSALS as problem:
+        raise SystemExit(_refuse(problem)) from None
 
 
 if __name__ == "__main__":

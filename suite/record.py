@@ -67,7 +67,7 @@ class Record:
         """The file's text. Raises ValueError on NaN or infinity: no such figure was measured."""
         data = asdict(self)
         data["pass"] = data.pop("pass_")
-        return json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n"
+        return json.dumps(data, indent=1, allow_nan=False) + "\n"
 
 
 @dataclass(frozen=True, order=True)

@@ -85,7 +85,7 @@ class RecordStore:
 
     def write_manifest(self, manifest: dict[str, Any]) -> None:
         """Store the sweep's description."""
-        write_atomic(self.manifest_path, json.dumps(manifest, indent=1, sort_keys=True) + "\n")
+        write_atomic(self.manifest_path, json.dumps(manifest, indent=1) + "\n")
 
     def read_manifest(self) -> dict[str, Any] | None:
         """The sweep's description, or None if there is none that can be read."""

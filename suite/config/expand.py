@@ -61,7 +61,8 @@ def expand(cfg: DictConfig, user: Sequence[str], compose: Compose) -> Iterator[D
         yield compose(base)
         return
     pinned = {override_key(o) for o in user}
-    for product in OmegaConf.to_container(cfg.sweep.products, resolve=True):
+    products: Any = OmegaConf.to_container(cfg.sweep.products, resolve=True)
+    for product in products:
         _check_product(product)
         axes = {axis: values for axis, values in product.items() if axis not in pinned}
         choices = [[_bundle(axis, value) for value in values] for axis, values in axes.items()]

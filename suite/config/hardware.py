@@ -25,7 +25,5 @@ def match_hardware(
     memory = int(fingerprint.get("memory_bytes") or 0)
     fitting = [h for h in map(load_hardware, entries()) if h.match and re.search(h.match, name)]
     if not fitting:
-        return HardwareConfig(
-            name=name or "unknown", source="not in conf/hardware"
-        )
+        return HardwareConfig(name=name or "unknown", source="not in conf/hardware")
     return min(fitting, key=lambda h: abs(h.memory_bytes - memory))

@@ -144,7 +144,8 @@ def load_session(
 
 def load_hardware(node: Any) -> HardwareConfig:
     """One file of ``conf/hardware/`` as its class."""
-    return _to_object(node, "hardware", HardwareConfig)
+    hardware: HardwareConfig = _to_object(node, "hardware", HardwareConfig)
+    return hardware
 
 
 def _typed(cfg: DictConfig, key: str, schema: type[Any]) -> Any:

@@ -10,14 +10,12 @@ import yaml
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
+# What composing a configuration may raise because of what a person wrote.
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException)
+
 _NOT_IN_STRUCT = re.compile(r"Key '([^']+)' is not in struct(?:\s+full_key: (\S+))?")
 _COULD_NOT_OVERRIDE = re.compile(r"Could not override '([^']+)'")
 _MULTIPLE = re.compile(r"Multiple values for (\S+?)\.")
-
-
-def one_line_errors() -> tuple[type[Exception], ...]:
-    """What composing a configuration may raise because of what a person wrote."""
-    return (HydraException, OmegaConfBaseException)
 
 
 def one_line(problem: Exception, conf: Path, argv: Sequence[str] | None = None) -> str:

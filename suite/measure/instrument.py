@@ -68,7 +68,7 @@ class ModulePaths:
     def _follow(self, tensor: torch.Tensor, path: str) -> None:
         if not hasattr(tensor, _MARK):
             setattr(tensor, _MARK, path)
-            tensor.register_hook(partial(self._enter_backward, path))
+            tensor.register_hook(partial(self._enter_backward, path))  # type: ignore[no-untyped-call]
 
     def _enter_backward(self, path: str, _: torch.Tensor) -> None:
         self._backward = path

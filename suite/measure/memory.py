@@ -59,7 +59,7 @@ class _Observer(StepObserver):
     ) -> None:
         self._model, self._tracker, self._applied = model, tracker, applied
         self._allocator = allocator
-        self._names = {p: n for n, p in model.named_parameters()}
+        self._names: dict[torch.Tensor, str] = {p: n for n, p in model.named_parameters()}
         self._optimizer: Optimizer | None = None
         self._steady = False
 

@@ -40,7 +40,7 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
         "step_time_max_s": max(steps),
         "tokens_per_s": config.batch_size * config.seq_len / median,
         "steps_count": len(steps),
-        "warmup_steps_count": stopwatch.warmup_steps,
+        "warmup_steps_count": stopwatch.warmup_steps or 0,
         "converged_count": int(stopwatch.steady),
     }
     if rate:

@@ -57,11 +57,11 @@ class MemoryLog:
     step_starts: list[int] = field(default_factory=list)
 
 
-class MemoryTracker(TorchDispatchMode):
+class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Writes a :class:`MemoryLog` of the storages on one type of device while the mode is entered."""
 
     def __init__(self, device_type: str, paths: ModulePaths | None = None) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.log = MemoryLog()
         self.phase = "idle"
         self._device_type = device_type

@@ -7,6 +7,8 @@ from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
+from suite.training.data import Batch
+
 
 class TorchAccelerator(Accelerator):
     """Lightning's view of whatever ``torch.accelerator`` offers, or of the CPU.
@@ -63,6 +65,20 @@ class OneDeviceStrategy(SingleDeviceStrategy):
 
     def __init__(self, device: torch.device) -> None:
         super().__init__(device=device, accelerator=TorchAccelerator())
+
+    def batch_to_device(
+        self,
+        batch: Batch,
+        device: torch.device | None = None,
+        dataloader_idx: int = 0,
+    ) -> Batch:
+        """The batch on this device; nothing is copied on the CPU."""
+        del device, dataloader_idx
+        tokens, targets, documents = batch
+        there = self.root_device
+        return Batch(
+            tokens.to(there), targets.to(there), None if documents is None else documents.to(there)
+        )
 
     def model_to_device(self) -> None:
         """Refuse a model that lives elsewhere. It is built in place; fake parameters cannot be moved."""

@@ -83,6 +83,14 @@ class _Steps(pl.LightningModule):
         self._config, self._observer = config, observer
         self._on_sigterm = signal.getsignal(signal.SIGTERM)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        # Lightning labels the module with the hook's name around every hook. nn.Module's own way of
+        # setting an attribute, which looks for parameters, makes that a quarter of the loop's overhead.
+        if value is None or isinstance(value, str):
+            object.__setattr__(self, name, value)
+        else:
+            super().__setattr__(name, value)
+
     def configure_optimizers(self) -> Optimizer:
         optimizer = build_optimizer(self.model.parameters(), self._config.optimizer)
         self._observer.on_optimizer(optimizer)

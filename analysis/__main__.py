@@ -1,0 +1,54 @@
+"""``python -m analysis VERB``: what the records of a sweep say."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from suite.errors import UsageError
+
+app = typer.Typer(
+    help="Read the records of a sweep. Nothing is measured, and no record is changed.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Folder of the sweep: runs/<sweep>.")]
+
+
+@app.command()
+def report(
+    run_dir: RunDir,
+    out: Annotated[Path | None, typer.Option(help="Where to write; reports/<sweep> if not given.")] = None,
+) -> None:
+    """Render the sweep: index.html, report.md, PNG pictures and cells.csv."""
+    from analysis.report import write_report
+
+    typer.echo(write_report(run_dir, out or Path("reports") / run_dir.resolve().name))
+
+
+@app.command()
+def sync(
+    run_dir: RunDir,
+    uri: Annotated[str, typer.Option(help="Tracking URI; sqlite beside the sweep if not given.")] = "",
+    experiment: Annotated[str, typer.Option(help="Experiment; the suite's own if not given.")] = "",
+) -> None:
+    """Send every cell to the tracker again: after an outage, or to rebuild a lost store."""
+    from analysis.sync import sync_run
+
+    typer.echo(sync_run(run_dir, uri, experiment))
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on stderr and exit code 2."""
+    try:
+        app()
+    except UsageError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()
