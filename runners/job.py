@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from runners.threads import wait_policy
+from runners.threads import openmp_waiting
 from suite.cell import Cell
 from suite.config.schema import SessionConfig
 from suite.record import Record, RecordKey
@@ -26,7 +26,7 @@ def protocol(session: SessionConfig, threads: Any, host_memory_bytes: int | None
     return {
         "trainer": dataclasses.asdict(session.trainer),
         "threads": threads,
-        "omp_wait_policy": wait_policy(),
+        "openmp_waiting": openmp_waiting(),
         "timeout_s": session.limits.timeout_s,
         "host_memory_bytes": host_memory_bytes,
     }

@@ -125,7 +125,7 @@ def _comparable(manifest: Mapping[str, Any]) -> dict[str, Any]:
             {
                 **trainer,
                 "threads": how.get("threads"),
-                "omp_wait_policy": how.get("omp_wait_policy"),
+                "openmp_waiting": how.get("openmp_waiting"),
                 "code.source_digest": code.get("source_digest"),
                 **{f"fingerprint.{name}": value for name, value in machine.items()},
             }

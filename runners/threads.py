@@ -6,6 +6,9 @@ import os
 # Read once, when a library is loaded: in the fork server, hence before any child is forked.
 _COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
+_SPIN_COUNT = "3000"
+
 
 def cores() -> int:
     """The cores this process may use."""
@@ -14,20 +17,22 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def wait_policy() -> str:
-    """What an OpenMP thread does at a barrier: ``PASSIVE`` unless the user's environment says else.
+def openmp_waiting() -> dict[str, str]:
+    """How long an OpenMP thread spins at a barrier before it sleeps, as environment variables.
 
-    The default is to spin. As soon as another process wants one of the cores, spinning threads burn
-    the very time their late sibling needs: steps then take several times as long, and scatter.
+    What the user has set stands. Else it spins for a few microseconds, which covers the siblings of a
+    thread on an idle machine. GNU's default is milliseconds: as soon as another process wants one of
+    the cores, that burns the very time the late sibling needs, and steps take ten times as long.
     """
-    return os.environ.get("OMP_WAIT_POLICY", "PASSIVE")
+    own = {name: os.environ[name] for name in _WAITING if name in os.environ}
+    return own or {"GOMP_SPINCOUNT": _SPIN_COUNT}
 
 
 def server_environment(threads: int) -> dict[str, str]:
     """The thread settings the fork server is to be started with."""
     return {
         **dict.fromkeys(_COUNTS, str(threads)),
-        "OMP_WAIT_POLICY": wait_policy(),
+        **openmp_waiting(),
         # OpenBLAS makes its pool when it is loaded, and a pool does not survive the fork. Torch does
         # not compute with it; torch's own threads are set in each child.
         "OPENBLAS_NUM_THREADS": "1",

@@ -44,6 +44,9 @@ def main() -> None:
         _run()
     except _REFUSALS as problem:
         raise SystemExit(_refuse(problem)) from None
+    except KeyboardInterrupt:  # before the session takes the signals: nothing has been measured
+        print("interrupted before anything was measured", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 if __name__ == "__main__":

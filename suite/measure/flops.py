@@ -111,23 +111,9 @@ def _product_flops(query: tuple[int, ...], key: tuple[int, ...]) -> int:
     return 2 * batch * heads * queries * key[-2] * width
 
 
-def _attention_forward(
-    query: Any,
-    key: Any,
-    value: Any,
-    *_: Any,
-    out_shape: Any = None,
-    **__: Any,  # noqa: ARG001
-) -> int:
+def _attention_forward(query: Any, key: Any, *_: Any, **__: Any) -> int:
     return 2 * _product_flops(query, key)
 
 
-def _attention_backward(
-    gradient: Any,
-    query: Any,
-    key: Any,
-    *_: Any,
-    out_shape: Any = None,
-    **__: Any,  # noqa: ARG001
-) -> int:
+def _attention_backward(_gradient: Any, query: Any, key: Any, *_: Any, **__: Any) -> int:
     return 5 * _product_flops(query, key)

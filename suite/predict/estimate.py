@@ -71,6 +71,6 @@ def saved_outside_blocks(config: CellConfig) -> int:
             tail += sizes.u // e if kernels_of(config).fused_dropout else sizes.u
     else:
         tail += 2 * 4 * packed * config.seq_len * (head_dim(model) // 2)
-    if config.data.kind == "packed" or config.attention == "eager":
+    if config.attention == "eager":
         tail += packed * config.seq_len**2  # the boolean mask, one for all blocks
     return tail

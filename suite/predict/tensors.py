@@ -116,7 +116,8 @@ def operator_outputs(config: CellConfig) -> dict[str, dict[str, int]]:
         "up": gated * sizes.ffn,
         "down": sizes.u,
     }
-    attention = {t.name: t.nbytes for t in _core(config, sizes)} if fused_attention(config) else {}
+    returned = _core(config, sizes)[:2] if fused_attention(config) else []
+    attention = {t.name: t.nbytes for t in returned}
     return {"mm": products, "attn": attention}
 
 
@@ -155,7 +156,11 @@ def _core(config: CellConfig, sizes: Sizes) -> list[Tensor]:
     """Attention's own tensors; ``core.out`` is what the output product reads."""
     if fused_attention(config):
         lse = 4 * config.model.n_heads * sizes.rows
-        return [Tensor("core.out", sizes.heads), Tensor("core.lse", lse)]
+        out = [Tensor("core.out", sizes.heads), Tensor("core.lse", lse)]
+        if config.data.kind == "packed":
+            # The fused operator takes the boolean mask as a bias, and keeps one for each block.
+            out.append(Tensor("core.bias", element_bytes(config) * sizes.rows * config.seq_len))
+        return out
     wider = 4 // element_bytes(config) if _in_float32(config) else 1
     copied = config.batch_size > 1
     inside = [

@@ -6,6 +6,7 @@ import torch
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from lightning.pytorch.accelerators import Accelerator
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from torch import Tensor
 
 from suite.training.data import Batch
 
@@ -79,6 +80,12 @@ class OneDeviceStrategy(SingleDeviceStrategy):
         return Batch(
             tokens.to(there), targets.to(there), None if documents is None else documents.to(there)
         )
+
+    def backward(self, closure_loss: Tensor, *_: Any, **__: Any) -> Tensor:
+        """The module's backward, without the hooks around it."""
+        assert self.lightning_module is not None
+        self.lightning_module.backward(closure_loss)
+        return closure_loss.detach()
 
     def model_to_device(self) -> None:
         """Refuse a model that lives elsewhere. It is built in place; fake parameters cannot be moved."""

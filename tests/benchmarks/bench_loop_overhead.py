@@ -142,7 +142,7 @@ def near_target() -> CellConfig:
     """The sequence length whose bare step comes nearest to the target in processor time."""
     found = []
     for length in (64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048):
-        config = cell(256, 8, length)
+        config = cell(192, 6, length)
         step = float(np.median(bare_steps(build_model(config), config, 6)[:, 1]))
         found.append((abs(step - TARGET_STEP_S), config))
         if step > TARGET_STEP_S:

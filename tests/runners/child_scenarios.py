@@ -146,7 +146,7 @@ def look_around(cell, pass_, session):
         session=os.getsid(0),
         threads=torch.get_num_threads(),
         omp=os.environ["OMP_NUM_THREADS"],
-        wait_policy=os.environ["OMP_WAIT_POLICY"],
+        spin=os.environ.get("GOMP_SPINCOUNT"),
         lease=os.environ.get("CUDA_VISIBLE_DEVICES"),
         preload="runners.preload" in sys.modules,
         sigint=signal.getsignal(signal.SIGINT) == signal.SIG_DFL,

@@ -128,7 +128,7 @@ def test_a_child_is_its_own_and_sees_what_it_should(ended):
     seen = record.detail
     assert seen["group"] == seen["session"] == seen["pid"]
     assert (seen["threads"], seen["omp"]) == (1, "1")
-    assert seen["wait_policy"] == record.protocol["omp_wait_policy"]
+    assert seen["spin"] == record.protocol["openmp_waiting"].get("GOMP_SPINCOUNT")
     assert seen["preload"], "the server did not preload: every child would import torch anew"
     assert seen["sigint"]
     assert seen["lease"] is None

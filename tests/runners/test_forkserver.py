@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import suite
-from runners.threads import cores, server_environment, wait_policy
+from runners.threads import cores, openmp_waiting, server_environment
 from suite.errors import UsageError
 
 
@@ -77,9 +77,12 @@ def run_python(code):
     return done.returncode, done.stderr
 
 
-def test_threads_wait_without_spinning_unless_the_user_says_otherwise(monkeypatch):
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    assert wait_policy() == server_environment(3)["OMP_WAIT_POLICY"] == "PASSIVE"
+def test_threads_spin_briefly_unless_the_user_says_otherwise(monkeypatch):
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    assert openmp_waiting() == {"GOMP_SPINCOUNT": "3000"}
+    assert server_environment(3)["GOMP_SPINCOUNT"] == "3000"
     assert server_environment(3)["OMP_NUM_THREADS"] == "3"
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    assert wait_policy() == server_environment(3)["OMP_WAIT_POLICY"] == "ACTIVE"
+    assert openmp_waiting() == {"OMP_WAIT_POLICY": "ACTIVE"}
+    assert "GOMP_SPINCOUNT" not in server_environment(3)

@@ -1,0 +1,105 @@
+"""Small cells and sessions, so that a test states only what it is about."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from suite.cell import Cell
+from suite.config.schema import (
+    CellConfig,
+    DataConfig,
+    HardwareConfig,
+    LimitsConfig,
+    ModelConfig,
+    OptimizerConfig,
+    PathsConfig,
+    SessionConfig,
+    TrackingConfig,
+    TrainerConfig,
+)
+from suite.policies import parse_policy
+
+CONF = Path(__file__).parent.parent / "conf"
+
+
+def make_model(name: str = "llama_nano", **changes: Any) -> ModelConfig:
+    """A preset of conf/model, changed."""
+    preset = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    return ModelConfig(**{**preset, **changes})
+
+
+def make_cell(model: str = "llama_nano", policy: dict[str, Any] | None = None, **changes: Any) -> Cell:
+    """A cell; fields of CellConfig by name, those of the model as ``model_<field>``."""
+    shape = {k.removeprefix("model_"): changes.pop(k) for k in list(changes) if k.startswith("model_")}
+    config = CellConfig(
+        model=make_model(model, **shape),
+        policy=parse_policy(policy or {"family": "none"}),
+        seq_len=32,
+        batch_size=2,
+        precision="fp32",
+        attention="sdpa",
+        compile="none",
+        optimizer=OptimizerConfig(),
+        data=DataConfig(),
+        device="cpu",
+        threads=1,
+        seed=0,
+    )
+    return Cell(dataclasses.replace(config, **changes))
+
+
+def make_session(**changes: Any) -> SessionConfig:
+    """A session that measures everything once and mirrors nothing."""
+    session = SessionConfig(
+        name="test",
+        passes=("memory", "flops", "parity", "time"),
+        rounds=1,
+        trainer=TrainerConfig(warmup_min_steps=1, warmup_max_steps=4, steps=3),
+        limits=LimitsConfig(),
+        tracking=TrackingConfig(kind="none"),
+        paths=PathsConfig(),
+        hardware=HardwareConfig(name="cpu"),
+        device_ids="all",
+        budget_bytes=None,
+        reference="none",
+        retry=(),
+        on_failure="continue",
+        max_failures=0,
+        adopt=False,
+        plan=False,
+        mode="measure",
+        report=False,
+    )
+    return dataclasses.replace(session, **changes)
+
+
+# Every family, with options that select something in any model with at least two blocks.
+POLICIES: list[dict[str, Any]] = [
+    {"family": "none"},
+    {"family": "full"},
+    {"family": "full", "early_stop": False},
+    {"family": "full", "use_reentrant": True},
+    {"family": "segments", "n": "sqrt"},
+    {"family": "segments", "n": 3},
+    {"family": "blocks", "every_n": 2},
+    {"family": "blocks", "fraction": 0.5, "skip_last": True},
+    {"family": "blocks", "select": "first-1,range-2-4"},
+    {"family": "modules", "targets": ["attn"]},
+    {"family": "modules", "targets": ["mlp"]},
+    {"family": "modules", "targets": ["core_attn"]},
+    {"family": "modules", "targets": ["norms"]},
+    {"family": "modules", "targets": ["mlp", "norms"]},
+    {"family": "modules", "targets": ["attn", "mlp"]},
+    {"family": "ops", "save": "attn"},
+    {"family": "ops", "save": "mm"},
+    {"family": "ops", "save": "mm+attn"},
+    {"family": "ops", "save": "every_second_mm"},
+    {"family": "ops", "save": ["aten.bmm", "aten.mm", "aten.addmm"]},
+]
+
+
+def policy_id(policy: dict[str, Any]) -> str:
+    """A readable test id."""
+    return make_cell(policy=policy).policy_label

@@ -1,0 +1,98 @@
+"""Whatever a policy keeps, the step must be the same step: bitwise on the CPU."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from make_cell import POLICIES, make_cell, make_session, policy_id
+
+from suite.config.load import check_policy
+from suite.errors import Unsupported
+from suite.measure import measure
+
+WORKLOADS = [
+    ("llama_nano", {"attention": "sdpa"}),
+    ("llama_nano", {"attention": "eager", "precision": "bf16-true"}),
+    ("gpt_nano", {"attention": "sdpa", "model_dropout": 0.1}),
+    ("gpt_nano", {"attention": "eager", "precision": "bf16-mixed", "model_dropout": 0.1}),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=policy_id)
+@pytest.mark.parametrize(("model", "workload"), WORKLOADS, ids=str)
+def test_gradients_buffers_and_random_state_equal_those_of_none(
+    policy: dict[str, Any], model: str, workload: dict[str, Any]
+) -> None:
+    cell = make_cell(model, policy, **workload)
+    try:
+        check_policy(cell)
+    except Unsupported:
+        assert policy == {"family": "ops", "save": "attn"}
+        return
+    found = measure(cell, "parity", 0, make_session())
+    assert found.status == "ok", found.error
+    assert found.figures["parameters_differing_count"] == 0
+    assert found.figures["parameters_compared_count"] > 10
+    assert found.figures["max_grad_abs_diff"] == 0.0
+    assert found.figures["rng_equal_count"] == 1
+    assert found.detail["bitwise"] is True
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    policy=st.sampled_from(POLICIES),
+    depth=st.integers(4, 6),
+    heads=st.sampled_from([(4, 1), (4, 2), (4, 4), (6, 3)]),
+    seq_len=st.integers(1, 19),
+    batch_size=st.integers(1, 3),
+    packed=st.booleans(),
+)
+def test_parity_holds_over_depths_heads_and_odd_lengths(
+    policy: dict[str, Any],
+    depth: int,
+    heads: tuple[int, int],
+    seq_len: int,
+    batch_size: int,
+    packed: bool,
+) -> None:
+    from suite.config.schema import DataConfig
+
+    cell = make_cell(
+        "llama_nano",
+        policy,
+        model_n_layers=depth,
+        model_n_heads=heads[0],
+        model_n_kv_heads=heads[1],
+        model_d_model=48,
+        seq_len=seq_len,
+        batch_size=batch_size,
+        data=DataConfig(kind="packed", mean_length=5) if packed and seq_len > 4 else DataConfig(),
+    )
+    found = measure(cell, "parity", 0, make_session())
+    assert found.status == "ok", found.error
+
+
+def test_dropout_without_its_random_state_is_wrong_and_named() -> None:
+    policy = {"family": "full", "preserve_rng_state": False}
+    found = measure(make_cell("gpt_nano", policy, model_dropout=0.5), "parity", 0, make_session())
+    assert found.status == "wrong"
+    assert found.error is not None
+    assert "gradients differ" in found.error["message"]
+    assert found.figures["max_grad_rel_diff"] > 0.1
+    assert found.detail["differing"][0]["name"].startswith(("blocks.", "embed.", "head", "norm"))
+
+
+FORWARDS = [
+    ({"family": "none"}, [1, 1, 1, 1]),
+    ({"family": "full"}, [2, 2, 2, 2]),
+    ({"family": "segments", "n": 3}, [2, 2, 2, 2]),
+    ({"family": "blocks", "select": "first-1,3"}, [2, 1, 1, 2]),
+    ({"family": "modules", "targets": ["attn", "mlp"]}, [1, 1, 1, 1]),
+]
+
+
+@pytest.mark.parametrize(("policy", "expected"), FORWARDS, ids=str)
+def test_forwards_of_each_block_are_counted(policy: dict[str, Any], expected: list[int]) -> None:
+    found = measure(make_cell(policy=policy), "parity", 0, make_session())
+    assert found.detail["forwards_per_block"] == {"policy": expected, "reference": [1, 1, 1, 1]}
