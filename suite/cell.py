@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from suite.config.schema import CellConfig
+from suite.config.schema import CellConfig, DataConfig, ModelConfig, OptimizerConfig, PolicyConfig
 
 # Text for people; changing it must not make a measured cell a different one.
 _DESCRIPTIVE = {"model": ("source",)}
@@ -62,6 +62,18 @@ class Cell:
     def workload_label(self) -> str:
         """``llama_mini s=1024 b=2 fp32 sdpa adamw-foreach cpu``."""
         return workload_label(self.resolved)
+
+
+def config_of(resolved: dict[str, Any]) -> CellConfig:
+    """The typed configuration from a record's ``config``; the inverse of :attr:`Cell.resolved`."""
+    groups = {
+        "model": ModelConfig,
+        "policy": PolicyConfig,
+        "optimizer": OptimizerConfig,
+        "data": DataConfig,
+    }
+    typed = {name: group(**resolved[name]) for name, group in groups.items()}
+    return CellConfig(**{**resolved, **typed})
 
 
 def policy_label(policy: dict[str, Any]) -> str:

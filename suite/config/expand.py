@@ -1,7 +1,8 @@
 """From a sweep's axes, a scale and the user's overrides to the composed configuration of every cell.
 
-The order of precedence, weakest first: ``conf/config.yaml``, the sweep's ``base``, the scale's
-``overrides``, an axis of the sweep, the user. A user who sets the key of an axis replaces that axis.
+The order of precedence, weakest first: ``conf/config.yaml``, the scale's ``overrides`` (where the
+sweep is ``scaled``), the sweep's ``base``, an axis of the sweep, the user. A user who sets the key of
+an axis replaces that axis.
 """
 
 import itertools
@@ -40,11 +41,12 @@ def cell_overrides(user: Sequence[str]) -> list[str]:
 
 
 def session_overrides(cfg: DictConfig, user: Sequence[str]) -> list[str]:
-    """Overrides of the whole session: the sweep's base, then the scale's, then the user's."""
+    """Overrides of the whole session: the scale's, then the sweep's base, then the user's."""
     lower: list[str] = []
     if _is_sweep(cfg):
-        scale = [str(o) for o in cfg.scale.overrides]
-        lower = weaker(map(str, cfg.sweep.base), scale) + scale
+        base = [str(o) for o in cfg.sweep.base]
+        scale = map(str, cfg.scale.overrides) if cfg.sweep.scaled else ()
+        lower = weaker(scale, base) + base
     return [*weaker(lower, user), *user]
 
 
