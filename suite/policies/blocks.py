@@ -26,7 +26,8 @@ class Blocks(Policy):
             select: the selector grammar (:mod:`suite.policies.selectors`); a list is joined by commas.
             every_n: block 0, n, 2n, ...
             fraction: this share of the blocks, rounded up, spread evenly from the first one.
-            skip_last: leave the last block out: its replay frees nothing that the peak needs.
+            skip_last: leave the last block out. Its replay follows its forward at once and frees
+                memory only for the head and the loss, which a small vocabulary does not need.
         """
 
         select: Any = ""

@@ -83,7 +83,8 @@ def test_one_region_round_the_whole_trunk_saves_nothing_at_the_peak() -> None:
 
 
 def test_recomputing_the_last_block_too_does_not_lower_the_peak() -> None:
-    long = {"seq_len": 256, "optimizer": OptimizerConfig("adamw", "fused")}
+    # With a small head: the logits of a large one are alive beside what the last block keeps.
+    long = {"seq_len": 256, "optimizer": OptimizerConfig("adamw", "fused"), "model_vocab_size": 4}
     every = _memory(policy={"family": "full"}, **long)
     but_last = _memory(policy={"family": "blocks", "fraction": 1.0, "skip_last": True}, **long)
     assert but_last["peak_bytes"] <= every["peak_bytes"]
