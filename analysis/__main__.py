@@ -23,10 +23,12 @@ def report(
     run_dir: RunDir,
     out: Annotated[Path | None, typer.Option(help="Where to write; reports/<sweep> if not given.")] = None,
 ) -> None:
-    """Render the sweep: index.html, report.md, PNG pictures and cells.csv."""
-    from analysis.report import write_report
+    """Render index.html, report.md, PNG pictures and cells.csv; print the answer and the page."""
+    from analysis.report import headline, write_report
 
-    typer.echo(write_report(run_dir, out or Path("reports") / run_dir.resolve().name))
+    page = write_report(run_dir, out or Path("reports") / run_dir.resolve().name)
+    typer.echo(headline(run_dir))
+    typer.echo(page)
 
 
 @app.command()

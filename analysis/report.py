@@ -49,6 +49,12 @@ def write_report(run_dir: Path, out_dir: Path) -> Path:
     return index
 
 
+def headline(run_dir: Path) -> str:
+    """The report's first sentence: the answer for the longest workload that has one."""
+    run = load_run(run_dir)
+    return _lead([answer(workload, run.budget_bytes) for workload in compare(run).workloads])
+
+
 @dataclass(frozen=True)
 class _Shown:
     """The views and answers that page, Markdown and pictures share."""

@@ -71,7 +71,8 @@ def _run(
     if session.plan:
         print_plan(chosen, session, refused, store, fingerprint)
         return 0
-    return run_session(
+    report = _Report(session) if session.report else None
+    code = run_session(
         chosen,
         session,
         refused=refused,
@@ -79,8 +80,11 @@ def _run(
         server=server,
         fingerprint=fingerprint,
         tracker=open_tracker(session.tracking, session.paths),
-        report=_report(session) if session.report else None,
+        report=report,
     )
+    if report is not None and report.answer:
+        print(f"\n{report.answer}")
+    return code
 
 
 def _compose(overrides: list[str]) -> DictConfig:
@@ -170,16 +174,20 @@ def _command_line() -> str:
     return shlex.join(["python", "-m", "suite", *sys.argv[1:]])
 
 
-def _report(session: SessionConfig) -> Any:
-    out = Path(session.paths.reports) / session.name
+class _Report:
+    """Renders in a process of its own: the parent stays small, and a failure is a warning."""
 
-    def write(run_dir: Path) -> Path:
-        """Render in a process of its own: the parent stays small, and a failure is a warning."""
-        command = [sys.executable, "-m", "analysis", "report", str(run_dir), "--out", str(out)]
+    def __init__(self, session: SessionConfig) -> None:
+        self._out = Path(session.paths.reports) / session.name
+        self.answer = ""
+
+    def __call__(self, run_dir: Path) -> Path:
+        """Write the report of ``run_dir``, keep its answer, return its page."""
+        command = [sys.executable, "-m", "analysis", "report", str(run_dir), "--out", str(self._out)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             tail = (done.stderr or done.stdout).strip().splitlines()[-1:]
             raise RuntimeError(f"the report was not written: {' '.join(tail)}")
-        return out / "index.html"
-
-    return write
+        *answer, page = done.stdout.strip().splitlines()
+        self.answer = "\n".join(answer)
+        return Path(page)

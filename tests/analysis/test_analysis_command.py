@@ -24,7 +24,10 @@ def small_sweep(root: Path) -> Path:
 
 def test_report_prints_where_it_wrote(tmp_path):
     done = run("-m", "analysis", "report", str(small_sweep(tmp_path)), "--out", str(tmp_path / "out"))
-    assert (done.returncode, done.stdout.strip()) == (0, str(tmp_path / "out" / "index.html"))
+    assert done.returncode == 0
+    answer, page = done.stdout.splitlines()
+    assert page == str(tmp_path / "out" / "index.html")
+    assert answer in (tmp_path / "out" / "report.md").read_text()
     assert (tmp_path / "out" / "index.html").is_file()
 
 

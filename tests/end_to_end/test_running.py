@@ -39,6 +39,7 @@ def test_one_cell_is_answered_against_its_reference(tmp_path: Path) -> None:
     assert {r.pass_ for r in records} == {"memory", "flops", "parity", "time"}
     assert "recomputed" in done.stdout
     assert "mlflow ui" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("At 16 tokens ")
     assert (tmp_path / "reports" / root.name / "index.html").is_file()
     again = suite(tmp_path, *SMALL, "policy=full")
     assert again.returncode == 0
