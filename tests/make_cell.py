@@ -15,6 +15,7 @@ from suite.config.schema import (
     ModelConfig,
     OptimizerConfig,
     PathsConfig,
+    PolicyConfig,
     SessionConfig,
     TrackingConfig,
     TrainerConfig,
@@ -30,12 +31,12 @@ def make_model(name: str = "llama_nano", **changes: Any) -> ModelConfig:
     return ModelConfig(**{**preset, **changes})
 
 
-def make_cell(model: str = "llama_nano", policy: dict[str, Any] | None = None, **changes: Any) -> Cell:
-    """A cell; fields of CellConfig by name, those of the model as ``model_<field>``."""
+def base_config(model: ModelConfig, **changes: Any) -> CellConfig:
+    """A workload without a policy; ``changes`` by name, those of the model as ``model_<field>``."""
     shape = {k.removeprefix("model_"): changes.pop(k) for k in list(changes) if k.startswith("model_")}
     config = CellConfig(
-        model=make_model(model, **shape),
-        policy=parse_policy(policy or {"family": "none"}),
+        model=dataclasses.replace(model, **shape),
+        policy=PolicyConfig("none"),
         seq_len=32,
         batch_size=2,
         precision="fp32",
@@ -47,7 +48,13 @@ def make_cell(model: str = "llama_nano", policy: dict[str, Any] | None = None, *
         threads=1,
         seed=0,
     )
-    return Cell(dataclasses.replace(config, **changes))
+    return dataclasses.replace(config, **changes)
+
+
+def make_cell(model: str = "llama_nano", policy: dict[str, Any] | None = None, **changes: Any) -> Cell:
+    """A cell of a preset under a checked policy; ``changes`` as in :func:`base_config`."""
+    changes.setdefault("policy", parse_policy(policy or {"family": "none"}))
+    return Cell(base_config(make_model(model), **changes))
 
 
 def make_session(**changes: Any) -> SessionConfig:

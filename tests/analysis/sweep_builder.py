@@ -1,14 +1,15 @@
 """Small builders of real record folders, deterministic to the byte."""
 
-import dataclasses
 import math
 import random
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from make_cell import base_config
+
 from suite.cell import Cell
-from suite.config.schema import CellConfig, DataConfig, ModelConfig, OptimizerConfig, PolicyConfig
+from suite.config.schema import ModelConfig, PolicyConfig
 from suite.record import Record
 from suite.store import RecordStore
 from suite.summary import over_budget
@@ -49,21 +50,8 @@ POLICIES: tuple[tuple[str, dict[str, Any], float, float, float], ...] = (
 
 def cell(policy: str = "none", options: dict[str, Any] | None = None, **changes: Any) -> Cell:
     """A cell of the small Llama; ``changes`` are fields of CellConfig."""
-    base = CellConfig(
-        model=MODEL,
-        policy=PolicyConfig(policy, options or {}),
-        seq_len=1024,
-        batch_size=2,
-        precision="fp32",
-        attention="sdpa",
-        compile="none",
-        optimizer=OptimizerConfig(),
-        data=DataConfig(),
-        device="cpu",
-        threads=2,
-        seed=0,
-    )
-    return Cell(dataclasses.replace(base, **changes))
+    workload = {"policy": PolicyConfig(policy, options or {}), "seq_len": 1024, "threads": 2}
+    return Cell(base_config(changes.pop("model", MODEL), **{**workload, **changes}))
 
 
 def record(of: Cell, pass_: str, status: str = "ok", round_: int = 0, **fields: Any) -> Record:

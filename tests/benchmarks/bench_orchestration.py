@@ -24,14 +24,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve()
-sys.path[:0] = [str(HERE.parents[2]), str(HERE.parents[1] / "runners"), str(HERE.parent)]
+sys.path[:0] = [
+    str(HERE.parents[2]),
+    str(HERE.parents[1]),
+    str(HERE.parents[1] / "runners"),
+    str(HERE.parent),
+]
 
-from runner_cases import NotingTracker, make_cell, make_session  # noqa: E402
+from runner_cases import NotingTracker, make_cell, make_session
 
-from runners.forkserver import PRELOAD, ForkServer  # noqa: E402
-from runners.session import run_session  # noqa: E402
-from suite.measure import Measurement  # noqa: E402
-from suite.store import RecordStore  # noqa: E402
+from runners.forkserver import PRELOAD, ForkServer
+from runners.session import run_session
+from suite.measure import Measurement
+from suite.store import RecordStore
 
 BAR_S = 0.15
 _RESAMPLES = 2000

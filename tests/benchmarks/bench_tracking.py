@@ -17,7 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "suite" / "tracking"))
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(TESTS.parent), str(TESTS), str(TESTS / "suite" / "tracking")]
 from tracking_builders import Sweep, cell_of
 
 from suite.config.schema import PathsConfig, TrackingConfig

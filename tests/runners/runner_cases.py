@@ -1,20 +1,17 @@
 """Cells, sessions and a tracker for the runners' tests."""
 
-import dataclasses
 from pathlib import Path
+
+import make_cell as cases
 
 from suite.cell import Cell
 from suite.config.schema import (
-    CellConfig,
-    DataConfig,
     HardwareConfig,
     LimitsConfig,
     ModelConfig,
-    OptimizerConfig,
     PathsConfig,
     PolicyConfig,
     SessionConfig,
-    TrackingConfig,
     TrainerConfig,
 )
 
@@ -25,46 +22,21 @@ MODEL = ModelConfig("tiny", "llama", 64, 2, 32, 2, 2, 64, 64)
 def make_cell(do="ok", seq_len=16, device="cpu", threads=1, **options) -> Cell:
     """``make_cell("none")`` is the reference policy; anything else is a scenario of a child."""
     policy = PolicyConfig("none") if do == "none" else PolicyConfig("scenario", {"do": do, **options})
-    return Cell(
-        CellConfig(
-            model=MODEL,
-            policy=policy,
-            seq_len=seq_len,
-            batch_size=1,
-            precision="fp32",
-            attention="sdpa",
-            compile="none",
-            optimizer=OptimizerConfig(),
-            data=DataConfig(),
-            device=device,
-            threads=threads,
-            seed=0,
-        )
-    )
+    workload = {"seq_len": seq_len, "batch_size": 1, "device": device, "threads": threads}
+    return Cell(cases.base_config(MODEL, policy=policy, **workload))
 
 
 def make_session(runs: Path, **changes) -> SessionConfig:
-    session = SessionConfig(
-        name="night",
-        passes=("memory", "flops", "parity", "time"),
-        rounds=2,
-        trainer=TrainerConfig(),
-        limits=LimitsConfig(timeout_s=60.0, grace_s=0.5),
-        tracking=TrackingConfig(kind="none"),
-        paths=PathsConfig(str(runs), str(runs / "reports")),
-        hardware=HardwareConfig(),
-        device_ids="all",
-        budget_bytes=None,
-        reference="none",
-        retry=(),
-        on_failure="continue",
-        max_failures=0,
-        adopt=False,
-        plan=False,
-        mode="measure",
-        report=True,
-    )
-    return dataclasses.replace(session, **changes)
+    night = {
+        "name": "night",
+        "rounds": 2,
+        "trainer": TrainerConfig(),
+        "limits": LimitsConfig(timeout_s=60.0, grace_s=0.5),
+        "paths": PathsConfig(str(runs), str(runs / "reports")),
+        "hardware": HardwareConfig(),
+        "report": True,
+    }
+    return cases.make_session(**{**night, **changes})
 
 
 class NotingTracker:

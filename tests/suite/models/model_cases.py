@@ -4,8 +4,9 @@ import dataclasses
 from typing import Any
 
 import torch
+from make_cell import base_config
 
-from suite.config.schema import CellConfig, DataConfig, ModelConfig, OptimizerConfig, PolicyConfig
+from suite.config.schema import CellConfig, ModelConfig
 from suite.models import build_model
 from suite.models.decoder import Decoder
 
@@ -20,39 +21,13 @@ GPT = ModelConfig(
     d_ff=40,
     max_seq_len=32,
 )
-LLAMA = ModelConfig(
-    name="llama_test",
-    family="llama",
-    vocab_size=61,
-    n_layers=2,
-    d_model=24,
-    n_heads=6,
-    n_kv_heads=2,
-    d_ff=40,
-    max_seq_len=32,
-)
+LLAMA = dataclasses.replace(GPT, name="llama_test", family="llama", n_heads=6, n_kv_heads=2)
 FAMILIES = {"gpt": GPT, "llama": LLAMA}
 
 
 def make_cell(model: ModelConfig, **changes: Any) -> CellConfig:
-    """A cell on the CPU; ``changes`` are fields of CellConfig, or of the model as ``model_<field>``."""
-    inner = {k.removeprefix("model_"): v for k, v in changes.items() if k.startswith("model_")}
-    outer = {k: v for k, v in changes.items() if not k.startswith("model_")}
-    base = CellConfig(
-        model=dataclasses.replace(model, **inner),
-        policy=PolicyConfig("none"),
-        seq_len=16,
-        batch_size=2,
-        precision="fp32",
-        attention="sdpa",
-        compile="none",
-        optimizer=OptimizerConfig(),
-        data=DataConfig(),
-        device="cpu",
-        threads=1,
-        seed=0,
-    )
-    return dataclasses.replace(base, **outer)
+    """A short workload on the CPU; ``changes`` are fields of CellConfig, or ``model_<field>``."""
+    return base_config(model, **{"seq_len": 16, **changes})
 
 
 def make_model(model: ModelConfig, *, seed: int = 0, **changes: Any) -> Decoder:

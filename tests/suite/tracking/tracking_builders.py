@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from make_cell import base_config
+
 from suite.cell import Cell
-from suite.config.schema import CellConfig, DataConfig, ModelConfig, OptimizerConfig, PolicyConfig
+from suite.config.schema import ModelConfig, PolicyConfig
 from suite.record import Record
 from suite.store import RecordStore
 from suite.summary import CellSummary, summarise
@@ -20,21 +22,7 @@ def cell_of(
     policy: str, options: dict[str, Any] | None = None, *, seq_len: int = 512, model: str = "llama_mini"
 ) -> Cell:
     shape = ModelConfig(model, "llama", 512, 2, 64, 4, 2, 176, 4096, source="for tests")
-    config = CellConfig(
-        shape,
-        PolicyConfig(policy, options or {}),
-        seq_len,
-        2,
-        "fp32",
-        "sdpa",
-        "none",
-        OptimizerConfig(),
-        DataConfig(),
-        "cpu",
-        1,
-        0,
-    )
-    return Cell(config)
+    return Cell(base_config(shape, policy=PolicyConfig(policy, options or {}), seq_len=seq_len))
 
 
 def live_bytes(peak: int, events: int = 600) -> list[tuple[int, int, str]]:

@@ -4,36 +4,25 @@ import dataclasses
 from typing import Any
 
 import torch
+from make_cell import base_config
 
-from suite.config.schema import CellConfig, DataConfig, ModelConfig, OptimizerConfig, PolicyConfig
+from suite.config.schema import CellConfig, DataConfig, ModelConfig
 from suite.models import build_model
 from suite.models.decoder import Decoder
 from suite.training.precision import PRECISION
 
-WORKLOAD = CellConfig(
-    model=ModelConfig(
-        name="llama_test",
-        family="llama",
-        vocab_size=300,
-        n_layers=2,
-        d_model=16,
-        n_heads=4,
-        n_kv_heads=2,
-        d_ff=24,
-        max_seq_len=64,
-    ),
-    policy=PolicyConfig("none"),
-    seq_len=12,
-    batch_size=2,
-    precision="fp32",
-    attention="sdpa",
-    compile="none",
-    optimizer=OptimizerConfig(),
-    data=DataConfig(),
-    device="cpu",
-    threads=1,
-    seed=0,
+MODEL = ModelConfig(
+    name="llama_test",
+    family="llama",
+    vocab_size=300,
+    n_layers=2,
+    d_model=16,
+    n_heads=4,
+    n_kv_heads=2,
+    d_ff=24,
+    max_seq_len=64,
 )
+WORKLOAD = base_config(MODEL, seq_len=12)
 
 
 def workload(**changes: Any) -> CellConfig:
