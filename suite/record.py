@@ -91,9 +91,9 @@ REQUIRED_FIGURES: dict[str, tuple[str, ...]] = {
 }
 
 
-def validate(record: Record) -> None:
-    """Raise :class:`InvalidRecord` unless the record is complete and its figures are finite numbers."""
-    where = str(record.key)
+def validate(record: Record, where: str = "") -> None:
+    """Raise :class:`InvalidRecord`, naming ``where``, unless complete and all figures finite numbers."""
+    where = where or str(record.key)
     _require(record.schema == SCHEMA, where, f"schema {record.schema}, this version reads {SCHEMA}")
     _require(record.pass_ in PASSES, where, f"pass {record.pass_!r}, expected one of {PASSES}")
     _require(record.status in STATUSES, where, f"status {record.status!r}, expected one of {STATUSES}")
@@ -126,7 +126,7 @@ def parse(text: str, where: str) -> Record:
         _require(right, where, f"{name} is {type(data[name]).__name__}")
     data["pass_"] = data.pop("pass")
     record = Record(**data)
-    validate(record)
+    validate(record, where)
     return record
 
 

@@ -63,21 +63,20 @@ class RecordStore:
 
     def read(self, key: RecordKey) -> Record | None:
         """The record of ``key``; None if there is none or what is there is not a valid record."""
-        path = self.record_path(key)
         try:
-            return parse(path.read_text(encoding="utf-8"), path.name)
-        except (OSError, InvalidRecord, UnicodeDecodeError):
+            return _read(self.record_path(key))
+        except (OSError, InvalidRecord):
             return None
 
     def scan(self) -> Iterator[Record | InvalidRecord]:
         """Every file under ``records/`` in name order: a record, or the reason why it is none."""
         for path in sorted((self.root / "records").glob("*.json")):
             try:
-                yield parse(path.read_text(encoding="utf-8"), path.name)
+                yield _read(path)
             except InvalidRecord as problem:
                 yield problem
-            except (OSError, UnicodeDecodeError) as problem:
-                yield InvalidRecord(f"{path.name}: {problem}")
+            except OSError as problem:
+                yield InvalidRecord(f"{path.name}: {problem.strerror}")
 
     def records(self) -> list[Record]:
         """Every valid record, in name order."""
@@ -94,3 +93,14 @@ class RecordStore:
         except (OSError, ValueError):
             return None
         return manifest if isinstance(manifest, dict) else None
+
+
+def _read(path: Path) -> Record:
+    """The record in a file. Raises OSError, or InvalidRecord naming the file."""
+    try:
+        record = parse(path.read_text(encoding="utf-8"), path.name)
+    except UnicodeDecodeError:
+        raise InvalidRecord(f"{path.name}: not UTF-8 text") from None
+    if str(record.key) != path.stem:
+        raise InvalidRecord(f"{path.name}: is a copy of the record {record.key}")
+    return record

@@ -35,8 +35,8 @@ def test_damaged_files_are_listed_and_the_others_still_count(tmp_path):
     torn, *_ = sorted((tmp_path / "records").glob("*flops*"))
     torn.write_text(torn.read_text()[:100])
     foreign = json.loads(store.record_path(build.memory(cell, 1, 1).key).read_text())
-    foreign["config"] = {"policy": {}}
-    (tmp_path / "records" / "zz.json").write_text(json.dumps(foreign))
+    foreign |= {"config": {"policy": {}}, "cell": "f" * 16}
+    (tmp_path / "records" / f"{'f' * 16}-memory-000.json").write_text(json.dumps(foreign))
     run = load_run(tmp_path)
     assert [c.status for c in run.cells] == ["ok"]
     assert run.records_count == 1

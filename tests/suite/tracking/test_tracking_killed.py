@@ -43,7 +43,11 @@ assert tracker.pending == 0 and "torch" not in sys.modules
 
 
 def start(runs: Path, *, die_at: int = 0, name: str = "long_seq") -> subprocess.Popen[bytes]:
-    paths = {"PYTHONPATH": f"{HERE.parents[2]}:{HERE.parents[1]}:{HERE}", "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    paths = {
+        "PYTHONPATH": f"{HERE.parents[2]}:{HERE.parents[1]}:{HERE}",
+        "OMP_NUM_THREADS": "1",
+        "PATH": "/usr/bin:/bin",
+    }
     return subprocess.Popen([sys.executable, "-c", MIRROR, str(runs), str(die_at), name], env=paths)
 
 

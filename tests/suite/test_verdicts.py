@@ -1,0 +1,98 @@
+"""The verdict of a cell, from records alone."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+from make_cell import make_cell
+from record_cases import FIGURES, record
+
+from suite.cell import Cell, config_of
+from suite.record import Record
+from suite.summary import CellSummary, count_statuses, over_budget, summarise
+
+NONE, FULL = make_cell(), make_cell(policy={"family": "full"})
+
+
+def _all(cell: Cell, **figures: Any) -> list[Record]:
+    made = [record(p, cell=cell) for p in FIGURES]
+    return [
+        dataclasses.replace(
+            r, figures={**r.figures, **{k: v for k, v in figures.items() if k in r.figures}}
+        )
+        for r in made
+    ]
+
+
+def _one(records: list[Record], cell: Cell, budget: int | None = None) -> CellSummary:
+    return summarise(records, budget_bytes=budget)[cell.id]
+
+
+def test_a_healthy_cell_has_its_headlines() -> None:
+    found = _one(_all(FULL), FULL)
+    assert (found.status, found.reason) == ("ok", "")
+    assert (found.peak_bytes, found.saved_bytes, found.recomputed_flops) == (100, 40, 250)
+    assert found.peak_phase == "backward"
+    assert found.step_time_s == 0.5
+    assert found.mfu_ratio == pytest.approx(1000 / 0.5 / 1e4)
+    assert found.hfu_ratio == pytest.approx(1250 / 0.5 / 1e4)
+    assert len(found.records) == 4
+
+
+def test_the_median_is_over_rounds_that_were_ok() -> None:
+    rounds = [
+        record("time", cell=FULL, round_=r, figures={**FIGURES["time"], "step_time_s": t})
+        for r, t in enumerate([1.0, 3.0, 2.0])
+    ]
+    found = _one([*rounds, record("time", cell=FULL, round_=3, status="timeout")], FULL)
+    assert found.step_time_s == 2.0
+    assert found.rounds_s == {0: 1.0, 1: 3.0, 2: 2.0}
+    assert found.status == "timeout"
+
+
+def test_a_budget_makes_a_cell_oom_and_says_what_it_needs() -> None:
+    records = _all(FULL)
+    assert _one(records, FULL, budget=100).status == "ok"
+    found = _one(records, FULL, budget=99)
+    assert found.status == "oom"
+    assert found.reason == "needs 100 B in backward, the budget is 99 B"
+    assert over_budget(None, 1) == ""
+    assert over_budget(records[0], None) == ""
+
+
+def test_a_policy_that_changed_nothing_is_a_noop_only_beside_its_reference() -> None:
+    reference = _all(NONE, executed_flops=1000, saved_bytes=70)
+    same = _all(FULL, executed_flops=1000, saved_bytes=70)
+    assert _one(reference + same, FULL).status == "noop"
+    assert "as none" in _one(reference + same, FULL).reason
+    assert _one(reference + same, NONE).status == "ok"
+    assert _one(same, FULL).status == "ok"
+    assert _one(reference + _all(FULL, executed_flops=1000, saved_bytes=69), FULL).status == "ok"
+    assert _one(reference + _all(FULL, executed_flops=1001, saved_bytes=70), FULL).status == "ok"
+
+
+def test_another_workload_is_no_reference() -> None:
+    elsewhere = _all(make_cell(seq_len=8), executed_flops=1000, saved_bytes=70)
+    assert _one(elsewhere + _all(FULL, executed_flops=1000, saved_bytes=70), FULL).status == "ok"
+
+
+@pytest.mark.parametrize("status", ["wrong", "crash", "oom", "timeout", "invalid", "unsupported"])
+def test_the_worst_record_decides_and_gives_the_reason(status: str) -> None:
+    records = [*_all(FULL)[:2], record("parity", cell=FULL, status=status)]
+    found = _one(records, FULL)
+    assert (found.status, found.reason) == (status, f"{status}!")
+
+
+def test_statuses_are_counted_worst_first() -> None:
+    records = [*_all(NONE), record("memory", cell=FULL, status="crash")]
+    found = summarise(records, budget_bytes=None)
+    assert list(count_statuses(found).items()) == [("crash", 1), ("ok", 1)]
+
+
+def test_a_configuration_survives_its_record() -> None:
+    import json
+
+    for cell in (FULL, make_cell(policy={"family": "ops", "save": ["mm", "bmm"]})):
+        read = config_of(json.loads(json.dumps(cell.resolved)))
+        assert Cell(read).id == cell.id
+        assert Cell(read).policy_label == cell.policy_label
