@@ -1,10 +1,14 @@
 """The thin adapter by which a Hydra multirun becomes one session of the suite. No logic here."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
+from omegaconf import DictConfig
+
+from suite.config.load import check_writable
 
 
 class LocalLauncher(Launcher):
@@ -13,8 +17,9 @@ class LocalLauncher(Launcher):
     def __init__(self, **_: Any) -> None:
         """Nothing to configure."""
 
-    def setup(self, **_: Any) -> None:
-        """Nothing to keep: the session composes its own cells. Called by Hydra."""
+    def setup(self, *, config: DictConfig, **_: Any) -> None:
+        """Refuse a folder in which Hydra, which writes there next, could not write. Called by Hydra."""
+        check_writable("paths.runs", Path(config.paths.runs))
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:  # noqa: ARG002
         """Run every job as cells of one session; leaves by SystemExit where the verdict is not 0."""

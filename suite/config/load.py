@@ -117,7 +117,7 @@ def load_session(
         parse_bytes(limits.host_memory, "limits.host_memory")
     paths = _typed(cfg, "paths", PathsConfig)
     for key in ("runs", "reports"):
-        _check_writable(f"paths.{key}", Path(getattr(paths, key)))
+        check_writable(f"paths.{key}", Path(getattr(paths, key)))
     budget = OmegaConf.select(cfg, "budget")
     tracking = _typed(cfg, "tracking", TrackingConfig)
     return SessionConfig(
@@ -228,7 +228,8 @@ def _folder_name(name: str) -> str:
     return name
 
 
-def _check_writable(key: str, path: Path) -> None:
+def check_writable(key: str, path: Path) -> None:
+    """Make the folder ``path`` where it is missing; UsageError naming ``key`` if it cannot be written."""
     try:
         path.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=path):

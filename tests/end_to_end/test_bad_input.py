@@ -19,6 +19,7 @@ CASES = [
     (["policy=segments", "policy.n=99"], "policy.n=99: the model has 4 blocks"),
     (["budget=1KiB"], "budget=1.0 KiB: the parameters alone take"),
     (["paths.runs=/dev/null/x"], "paths.runs=/dev/null/x: expected a folder that can be written"),
+    (["-m", "seq_len=8,16", "paths.runs=/dev/null/x"], "paths.runs=/dev/null/x: expected a folder that"),
     (["tracking.uri=http://127.0.0.1:9"], "tracking.uri=http://127.0.0.1:9"),
     (["device=cuda"], "device.type=cuda: this machine has"),
     (["-m", "seq_len=16,-1"], "seq_len=-1: expected a whole number >= 1"),

@@ -59,6 +59,8 @@ def test_a_multirun_is_one_session_over_the_product_of_its_axes(tmp_path: Path) 
         (m, p, s) for m in ("llama_nano", "gpt_nano") for p in ("none", "full") for s in (8, 16)
     }
     assert len(records) == 8
+    # Hydra's own multirun.yaml lies with the runs, not in the user's folder.
+    assert {path.name for path in tmp_path.iterdir()} <= {"runs", "reports"}
 
 
 def test_a_plan_prints_and_starts_nothing(tmp_path: Path) -> None:
