@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from suite.config.schema import CellConfig
 from suite.measure.instrument import ModulePaths
 from suite.models import build_model
+from suite.models.decoder import Decoder
 from suite.policies import Applied, make_policy
 from suite.training.precision import PRECISION
 
@@ -22,12 +22,12 @@ class Subject:
     """A model, and who follows its modules; ``paths`` is None where nothing may slow it."""
 
     config: CellConfig
-    model: nn.Module
+    model: Decoder
     paths: ModulePaths | None
 
     def apply_policy(self) -> Applied:
         """Apply the cell's policy, inside which any instrument stays."""
-        return make_policy(self.config.policy).apply(self.model)  # type: ignore[arg-type]
+        return make_policy(self.config.policy).apply(self.model)
 
 
 def build_subject(config: CellConfig, *, instrumented: bool) -> Subject:

@@ -27,7 +27,7 @@ class EagerAttention(nn.Module):
         self.dropout = nn.Dropout(dropout) if dropout else None
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend: q (b, h, s, d), k and v (b, kv, s, d), mask as in BlockContext; returns (b, h, s, d)."""
+        """Attend: q (b, h, s, d), k and v (b, kv, s, d), mask as in BlockContext; returns (b, s, h d)."""
         b, h, s, d = q.shape
         kv = k.shape[1]
         # The queries of one key-value head are stacked along s, so that k and v are never repeated.
@@ -40,7 +40,7 @@ class EagerAttention(nn.Module):
         if self.dropout is not None:
             weights = self.dropout(weights)
         out: Tensor = weights.to(v.dtype).view(b, kv, h // kv * s, s) @ v
-        return out.view(b, h, s, d)
+        return merge_heads(out.view(b, h, s, d))
 
 
 class SdpaAttention(nn.Module):
@@ -53,8 +53,8 @@ class SdpaAttention(nn.Module):
         self.dropout = dropout
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Attend: q (b, h, s, d), k and v (b, kv, s, d), mask as in BlockContext; returns (b, h, s, d)."""
-        return F.scaled_dot_product_attention(
+        """Attend: q (b, h, s, d), k and v (b, kv, s, d), mask as in BlockContext; returns (b, s, h d)."""
+        out = F.scaled_dot_product_attention(
             q,
             k,
             v,
@@ -63,6 +63,7 @@ class SdpaAttention(nn.Module):
             is_causal=mask is None,
             enable_gqa=k.shape[1] != q.shape[1],
         )
+        return merge_heads(out)
 
 
 class FlashAttention(SdpaAttention):
@@ -105,8 +106,13 @@ class Attention(nn.Module):
             v = v.clone()
         q, k = qk.split((self.n_heads, self.n_kv_heads), dim=2)
         mixed = self.core(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
-        out: Tensor = self.out(mixed.transpose(1, 2).reshape(b, s, -1))
+        out: Tensor = self.out(mixed)
         return out if self.dropout is None else self.dropout(out)
+
+
+def merge_heads(mixed: Tensor) -> Tensor:
+    """(b, h, s, d) to (b, s, h d); a copy unless the kernel wrote it in that order."""
+    return mixed.transpose(1, 2).flatten(2)
 
 
 def causal_mask(seq_len: int, documents: Tensor | None, device: torch.device) -> Tensor:

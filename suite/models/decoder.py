@@ -2,6 +2,7 @@
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from suite.config.schema import ModelConfig
 from suite.models.attention import KERNELS, Attention, causal_mask
 from suite.models.layers import Embedding, Linear
+from suite.models.loss import next_token_loss
 from suite.models.rope import rotation_tables
 from suite.models.shape import FAMILIES, head_dim
 
@@ -98,11 +100,31 @@ class Decoder(nn.Module, ABC):
         Returns:
             (b, s, vocab_size), in the dtype of the head's product.
         """
+        logits: Tensor = self.head(self.hidden(tokens, documents))
+        return logits
+
+    def hidden(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
+        """What the head reads, (b, s, d_model); arguments as in :meth:`forward`."""
         positions = positions_of(tokens, documents)
         x = self.embed(tokens, positions)
         x = self.run_blocks(x, self._context(tokens, positions, documents))
-        logits: Tensor = self.head(self.norm(x))
-        return logits
+        out: Tensor = self.norm(x)
+        return out
+
+    def loss(
+        self, tokens: Tensor, targets: Tensor, documents: Tensor | None, phase: Callable[[str], None]
+    ) -> Tensor:
+        """Mean next-token loss, float32. Policies that tile the head replace this method on the instance.
+
+        Args:
+            tokens: as in :meth:`forward`.
+            targets: (b, s), int64, or :data:`~suite.models.loss.IGNORED`.
+            documents: as in :meth:`forward`.
+            phase: called with ``loss`` when the loss begins.
+        """
+        logits = self(tokens, documents)
+        phase("loss")
+        return next_token_loss(logits, targets)
 
     def run_blocks(self, x: Tensor, context: BlockContext) -> Tensor:
         """The trunk, block by block. Policies that span blocks replace this method on the instance."""

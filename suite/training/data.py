@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from suite.config.schema import CellConfig, DataConfig
+from suite.models.loss import IGNORED
 from suite.training.check import MIN_DOCUMENT, check_data
-
-IGNORED = -100
 
 
 class Batch(NamedTuple):

@@ -11,10 +11,11 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from suite.config.schema import CellConfig
+from suite.models.decoder import Decoder
 from suite.training.data import Batch, batches
 from suite.training.device import OneDeviceStrategy, environment
 from suite.training.optimizers import build_optimizer
@@ -40,7 +41,7 @@ class StepObserver:
         return False
 
 
-def train(model: nn.Module, config: CellConfig, observer: StepObserver, max_steps: int) -> None:
+def train(model: Decoder, config: CellConfig, observer: StepObserver, max_steps: int) -> None:
     """Train ``model`` for at most ``max_steps`` steps of the cell's workload, in place.
 
     Nothing waits for the device but what the observer does. Nothing is printed or written. The model is
@@ -77,7 +78,7 @@ class _FirstBatches:
 class _Steps(pl.LightningModule):
     """Automatic optimization of ``model``, reporting to ``observer`` between its parts."""
 
-    def __init__(self, model: nn.Module, config: CellConfig, observer: StepObserver) -> None:
+    def __init__(self, model: Decoder, config: CellConfig, observer: StepObserver) -> None:
         super().__init__()
         self.model = model
         self._config, self._observer = config, observer

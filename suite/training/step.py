@@ -1,19 +1,21 @@
 """The differentiable part of a step."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import torch.nn.functional as F  # noqa: N812
-from torch import Tensor, nn
+from torch import Tensor
 
-from suite.training.data import IGNORED, Batch
+from suite.training.data import Batch
+
+if TYPE_CHECKING:
+    from suite.models.decoder import Decoder
 
 
-def model_loss(model: nn.Module, batch: Batch, phase: Callable[[str], None]) -> Tensor:
-    """Mean cross entropy over the targets that count, in float32, whatever the logits' dtype.
+def model_loss(model: "Decoder", batch: Batch, phase: Callable[[str], None]) -> Tensor:
+    """The loss of ``batch``, a float32 scalar.
 
-    ``phase`` is called with ``forward`` before the model and with ``loss`` after the logits exist.
+    ``phase`` is called with ``forward`` before the model and with ``loss`` when it leaves the trunk for
+    the loss: after the logits exist, or before where the policy computes them in chunks.
     """
     phase("forward")
-    logits: Tensor = model(batch.tokens, batch.documents)
-    phase("loss")
-    return F.cross_entropy(logits.flatten(0, 1).float(), batch.targets.flatten(), ignore_index=IGNORED)
+    return model.loss(batch.tokens, batch.targets, batch.documents, phase)

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from training_cases import packed, workload
 
 from suite.config.schema import DataConfig
+from suite.models.loss import IGNORED
 from suite.training.check import LENGTHS
-from suite.training.data import IGNORED, batches, document_length
+from suite.training.data import batches, document_length
 
 
 def take(config, count):

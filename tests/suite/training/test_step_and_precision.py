@@ -7,13 +7,17 @@ import torch
 from training_cases import packed, seeded_model, workload
 
 from suite.config.schema import PRECISIONS
-from suite.training.data import IGNORED, Batch, batches
+from suite.models.decoder import Decoder
+from suite.models.loss import IGNORED
+from suite.training.data import Batch, batches
 from suite.training.precision import PRECISION
 from suite.training.step import model_loss
 
 
 class Fixed(torch.nn.Module):
     """Gives the same logits to every token."""
+
+    loss = Decoder.loss
 
     def __init__(self, logits):
         super().__init__()
