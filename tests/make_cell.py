@@ -103,7 +103,9 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "ops", "save": "mm"},
     {"family": "ops", "save": "mm+attn"},
     {"family": "ops", "save": "every_second_mm"},
-    {"family": "ops", "save": ["aten.bmm", "aten.mm", "aten.addmm"]},
+    {"family": "ops", "save": "mm-down"},
+    {"family": "ops", "save": "mm+attn-down"},
+    {"family": "ops", "save": ["aten.mm", "aten.add"]},
 ]
 
 

@@ -15,6 +15,7 @@ from suite.config.schema import SessionConfig
 from suite.measure import Measurement
 from suite.measure.account import PHASES, StepAccount, account_step
 from suite.measure.allocator import AllocatorMeter
+from suite.measure.places import entry_bytes, kept_by_place, outside_regions
 from suite.measure.setup import build_subject
 from suite.measure.tracker import MemoryTracker
 from suite.policies import Applied
@@ -35,8 +36,16 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
         train(subject.model, cell.config, observer, max_steps=_STEADY_STEP + 1)
     first = account_step(tracker.log, 0)
     steady = account_step(tracker.log, _STEADY_STEP)
-    figures = _figures(steady, first) | {"regions_count": len(applied.regions)}
-    detail = _detail(steady) | {"meter": "tracker", "regions": list(applied.regions)}
+    figures = _figures(steady, first) | {
+        "regions_count": len(applied.regions),
+        "saved_outside_regions_bytes": outside_regions(steady.saved, applied.regions),
+    }
+    detail = _detail(steady) | {
+        "meter": "tracker",
+        "regions": [region.label for region in applied.regions],
+        "kept": kept_by_place(steady.saved),
+        "entries": _entries(applied, observer.hits, steady),
+    }
     if allocator is not None:
         figures |= allocator.figures()
         figures |= {f"peak_{p}_bytes": n for p, n in allocator.phase_peaks.items()}
@@ -62,6 +71,7 @@ class _Observer(StepObserver):
         self._names: dict[torch.Tensor, str] = {p: n for n, p in model.named_parameters()}
         self._optimizer: Optimizer | None = None
         self._steady = False
+        self.hits: list[tuple[str, int]] = []
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -83,8 +93,9 @@ class _Observer(StepObserver):
     def on_phase(self, phase: str) -> None:
         if self._allocator is not None and self._steady and self._tracker.phase in PHASES:
             self._allocator.end_phase(self._tracker.phase)
-        if phase == "loss":
+        if phase == "loss" and not self.hits:
             self._applied.verify()
+            self.hits = self._applied.hits()
         if phase == "optimizer":
             self._mark_gradients()
         self._tracker.begin_phase(phase)
@@ -106,6 +117,14 @@ class _Observer(StepObserver):
             for kind, state in states.items():
                 if isinstance(state, torch.Tensor):
                     self._tracker.mark(state, "optimizer_state", f"{self._names[parameter]}.{kind}")
+
+
+def _entries(applied: Applied, hits: list[tuple[str, int]], steady: StepAccount) -> list[dict[str, Any]]:
+    kept = entry_bytes(applied.entries, steady.saved)
+    return [
+        {"name": name, "hits": count, "kept_bytes": nbytes}
+        for (name, count), nbytes in zip(hits, kept, strict=True)
+    ]
 
 
 def _figures(steady: StepAccount, first: StepAccount) -> dict[str, float]:

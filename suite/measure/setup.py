@@ -27,7 +27,8 @@ class Subject:
 
     def apply_policy(self) -> Applied:
         """Apply the cell's policy, inside which any instrument stays."""
-        return make_policy(self.config.policy).apply(self.model)
+        policy, depth = make_policy(self.config.policy), self.config.model.n_layers
+        return policy.apply(self.model, range(depth))
 
 
 def build_subject(config: CellConfig, *, instrumented: bool) -> Subject:

@@ -11,8 +11,9 @@ from typing import Any
 
 from suite.config.schema import PolicyConfig
 from suite.errors import UsageError
-from suite.policies.base import Applied, Policy
+from suite.policies.base import Applied, Policy, Region
 from suite.policies.blocks import Blocks
+from suite.policies.entries import Entry
 from suite.policies.full import Full
 from suite.policies.keep_all import KeepAll
 from suite.policies.modules import Modules
@@ -28,7 +29,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "ops": Ops,
 }
 
-__all__ = ["FAMILIES", "Applied", "Policy", "make_policy", "parse_policy"]
+__all__ = ["FAMILIES", "Applied", "Entry", "Policy", "Region", "make_policy", "parse_policy"]
 
 
 def parse_policy(node: dict[str, Any]) -> PolicyConfig:

@@ -1,19 +1,34 @@
 """What every policy family is: a checked ``Config`` and one verb."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from suite.config.schema import CellConfig
-from suite.errors import UsageError
+from suite.errors import MatchedNothing, UsageError
+from suite.policies.entries import Entry
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
 
 
-def nothing_to_verify() -> None:
-    """For policies whose regions are known as soon as they are applied."""
+@dataclass(frozen=True)
+class Region:
+    """A part of the model whose inside is rebuilt in backward.
+
+    Attributes:
+        label: for people: a module path, or ``blocks.0-2``.
+        modules: paths of the modules that are inside.
+    """
+
+    label: str
+    modules: tuple[str, ...]
+
+    @classmethod
+    def of_block(cls, index: int) -> "Region":
+        """One whole block."""
+        return cls(f"blocks.{index}", (f"blocks.{index}",))
 
 
 @dataclass(frozen=True)
@@ -21,13 +36,33 @@ class Applied:
     """What a policy did to a model.
 
     Attributes:
-        regions: module path (or span of paths) of each checkpointed region, in forward order.
-        verify: to be called after the first forward; raises MatchedNothing if the policy selected
-            nothing that ran, and lists what did run.
+        regions: in forward order.
+        entries: the rules of the policy, which count their hits from now on.
+        key: the option that chose the entries, for the message of :meth:`verify`.
+        ran: what a rule could have hit, once a forward has run.
     """
 
-    regions: tuple[str, ...] = ()
-    verify: Callable[[], None] = nothing_to_verify
+    regions: tuple[Region, ...] = ()
+    entries: tuple[Entry, ...] = ()
+    key: str = "policy"
+    ran: Callable[[], Iterable[str]] = tuple
+
+    def verify(self) -> None:
+        """To be called after the first forward.
+
+        Raises MatchedNothing, listing what did run, if a rule that a person wrote hit nothing, or if no
+        rule of a preset did.
+        """
+        missed = [entry for entry in self.entries if not entry.hits]
+        idle = [entry.name for entry in missed if entry.required or len(missed) == len(self.entries)]
+        if idle:
+            there = ", ".join(sorted(self.ran())) or "nothing: no forward has run yet"
+            named = "+".join(idle)
+            raise MatchedNothing(f"{self.key}={named}: matched nothing that ran; these did: {there}")
+
+    def hits(self) -> list[tuple[str, int]]:
+        """Name and hits of every entry so far."""
+        return [(entry.name, entry.hits) for entry in self.entries]
 
 
 class Policy(ABC):
@@ -49,10 +84,14 @@ class Policy(ABC):
         """Raise Unsupported if the policy cannot apply to this workload. Torch-free."""
 
     @abstractmethod
-    def apply(self, model: "Decoder") -> Applied:
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Change the model in place so that its forward keeps only what the policy keeps.
 
         Parameter names, the state dict and the modules' types stay as they are.
+
+        Args:
+            model: as built, or with another policy on other blocks.
+            blocks: ascending indices of the blocks that the policy is for.
         """
 
 

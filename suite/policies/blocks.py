@@ -1,12 +1,14 @@
 """``blocks``: some blocks are recomputed whole, the others keep everything."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from suite.config.schema import CellConfig
 from suite.errors import MatchedNothing, UsageError
-from suite.policies.base import Applied, Policy, require_bool
+from suite.policies.base import Applied, Policy, Region, require_bool
+from suite.policies.entries import Entry, scope_of
 from suite.policies.selectors import GRAMMAR, check_selector, select_blocks
 
 if TYPE_CHECKING:
@@ -81,11 +83,12 @@ class Blocks(Policy):
         """The selection must name blocks that exist."""
         self.selected(cell.model.n_layers)
 
-    def apply(self, model: "Decoder") -> Applied:
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make each selected block a region."""
         from suite.policies.regions import checkpoint_module
 
-        chosen = self.selected(len(model.blocks))
+        chosen = [blocks[i] for i in self.selected(len(blocks))]
+        entry = Entry("recomputed blocks", scope_of(chosen))
         for index in chosen:
-            checkpoint_module(model.blocks[index], use_reentrant=False)
-        return Applied(tuple(f"blocks.{i}" for i in chosen))
+            checkpoint_module(model.blocks[index], entry, use_reentrant=False)
+        return Applied(tuple(map(Region.of_block, chosen)), (entry,))

@@ -1,9 +1,11 @@
 """``full``: each block keeps its input and is recomputed whole."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from suite.policies.base import Applied, Policy, require_bool
+from suite.policies.base import Applied, Policy, Region, require_bool
+from suite.policies.entries import Entry, scope_of
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
@@ -35,7 +37,7 @@ class Full(Policy):
             for name in ("early_stop", "use_reentrant", "preserve_rng_state"):
                 require_bool(f"policy.{name}", getattr(self, name))
 
-    def apply(self, model: "Decoder") -> Applied:
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make every block a region of its own."""
         from suite.policies.regions import checkpoint_module
 
@@ -45,6 +47,7 @@ class Full(Policy):
         }
         if not self.config.use_reentrant:
             options["early_stop"] = self.config.early_stop
-        for block in model.blocks:
-            checkpoint_module(block, **options)
-        return Applied(tuple(f"blocks.{i}" for i in range(len(model.blocks))))
+        entry = Entry("blocks", scope_of(blocks))
+        for index in blocks:
+            checkpoint_module(model.blocks[index], entry, **options)
+        return Applied(tuple(map(Region.of_block, blocks)), (entry,))

@@ -1,5 +1,6 @@
 """``none``: every intermediate result is kept."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,6 @@ class KeepAll(Policy):
     class Config(Policy.Config):
         """No options."""
 
-    def apply(self, model: "Decoder") -> Applied:  # noqa: ARG002
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:  # noqa: ARG002
         """Leave the model alone."""
         return Applied()

@@ -1,12 +1,16 @@
 """``modules``: parts of every block are recomputed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from suite.errors import MatchedNothing, UsageError
-from suite.policies.base import Applied, Policy
+from suite.policies.base import Applied, Policy, Region
+from suite.policies.entries import Entry, scope_of
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from suite.models.decoder import Decoder
 
 # Name of a target to the submodules of a block that it means. ``core_attn`` with eager attention is
@@ -46,21 +50,26 @@ class Modules(Policy):
             if {"attn", "core_attn"} <= set(self.targets):
                 raise UsageError("policy.targets", shown, "core_attn is inside attn: choose one of them")
 
-    def apply(self, model: "Decoder") -> Applied:
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make each target of each block a region."""
         from suite.policies.regions import checkpoint_module
 
-        regions = []
-        for index, block in enumerate(model.blocks):
-            for target in self.config.targets:
-                for path in TARGETS[target]:
-                    try:
-                        module = block.get_submodule(path)
-                    except AttributeError:
-                        there = ", ".join(name for name, _ in block.named_modules() if name)
-                        raise MatchedNothing(
-                            f"policy.targets={target}: block {index} has no {path}; it has {there}"
-                        ) from None
-                    checkpoint_module(module, use_reentrant=False)
-                    regions.append(f"blocks.{index}.{path}")
-        return Applied(tuple(regions))
+        regions, entries = [], []
+        for target in self.config.targets:
+            paths = [path for part in TARGETS[target] for path in scope_of(blocks, part)]
+            entry = Entry(target, tuple(paths))
+            for path in paths:
+                checkpoint_module(_submodule(model, path, target), entry, use_reentrant=False)
+                regions.append(Region(path, (path,)))
+            entries.append(entry)
+        return Applied(tuple(regions), tuple(entries))
+
+
+def _submodule(model: "Decoder", path: str, target: str) -> "nn.Module":
+    try:
+        return model.get_submodule(path)
+    except AttributeError:
+        block, _, part = path.removeprefix("blocks.").partition(".")
+        there = ", ".join(name for name, _ in model.blocks[int(block)].named_modules() if name)
+        missing = f"policy.targets={target}: block {block} has no {part}; it has {there}"
+        raise MatchedNothing(missing) from None

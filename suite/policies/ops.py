@@ -1,11 +1,13 @@
 """``ops``: every block is recomputed but for the outputs of chosen operators."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from suite.config.schema import CellConfig
-from suite.errors import MatchedNothing, Unsupported, UsageError
-from suite.policies.base import Applied, Policy
+from suite.errors import Unsupported, UsageError
+from suite.policies.base import Applied, Policy, Region
+from suite.policies.entries import Entry, operator_name, scope_of
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
@@ -22,19 +24,20 @@ ATTENTION_OPERATORS = frozenset(
 )
 # A linear layer dispatches as any of these, depending on its bias, the rank of its input and the mode.
 MATMUL_OPERATORS = frozenset({"mm", "addmm", "linear", "_scaled_mm"})
+# Either of these in a list means its whole group: which member runs is the device's and the layer's doing.
+GROUPS = {"mm": MATMUL_OPERATORS, "attn": ATTENTION_OPERATORS}
 EVERY_SECOND = "every_second_mm"
+# Preset to the groups it keeps. Nothing in backward reads the output of a block's last product, so that
+# keeping it only costs: the presets that end in ``-down`` leave it out, and replay no product either.
 PRESETS = {
-    "attn": ATTENTION_OPERATORS,
-    "mm": MATMUL_OPERATORS,
-    "mm+attn": MATMUL_OPERATORS | ATTENTION_OPERATORS,
-    EVERY_SECOND: MATMUL_OPERATORS | ATTENTION_OPERATORS,
+    "attn": ("attn",),
+    "mm": ("mm",),
+    "mm+attn": ("mm", "attn"),
+    "mm-down": ("mm",),
+    "mm+attn-down": ("mm", "attn"),
+    EVERY_SECOND: ("mm", "attn"),
 }
-
-
-def operator_name(text: str) -> str:
-    """``mm`` from any of ``mm``, ``aten.mm``, ``aten::mm`` and ``aten.mm.default``."""
-    name = text.replace("::", ".").removeprefix("torch.ops.").removeprefix("aten.")
-    return name.split(".", maxsplit=1)[0]
+_DOWN = ("mlp.down", "mlp.experts.down")
 
 
 class Ops(Policy):
@@ -48,14 +51,14 @@ class Ops(Policy):
 
     @dataclass(frozen=True)
     class Config(Policy.Config):
-        """``save``: a preset (attn, mm, mm+attn, every_second_mm) or a list of aten operators."""
+        """``save``: a preset, or a list of aten operators; see :data:`PRESETS` and :data:`GROUPS`."""
 
         save: Any = None
 
         def __post_init__(self) -> None:
             if isinstance(self.save, list | tuple):
-                names = tuple(operator_name(str(name)) for name in self.save)
-                object.__setattr__(self, "save", names)
+                names = dict.fromkeys(group_of(operator_name(str(name))) for name in self.save)
+                object.__setattr__(self, "save", tuple(names))
 
         def check(self) -> None:
             """A preset, or at least one operator."""
@@ -64,9 +67,15 @@ class Ops(Policy):
             allowed = f"expected one of {', '.join(PRESETS)} or a list such as [aten.mm,aten.bmm]"
             raise UsageError("policy.save", self.save, allowed)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The groups and operators that are kept."""
+        save = self.config.save
+        return PRESETS[save] if isinstance(save, str) else save
+
     def check(self, cell: CellConfig) -> None:
         """``attn`` alone needs a fused attention operator to keep."""
-        if self.config.save != "attn":
+        if self.names != ("attn",):
             return
         if cell.attention == "eager":
             raise Unsupported(
@@ -79,26 +88,34 @@ class Ops(Policy):
                 "use model.dropout=0, or policy.save=mm+attn"
             )
 
-    def apply(self, model: "Decoder") -> Applied:
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make every block a region that keeps the chosen outputs."""
         from suite.policies.regions import checkpoint_module
-        from suite.policies.selective import Selection
+        from suite.policies.selective import OperatorRule, Selection
 
-        save = self.config.save
-        selection = Selection(
-            PRESETS[save] if isinstance(save, str) else frozenset(save),
-            every_second=MATMUL_OPERATORS if save == EVERY_SECOND else frozenset(),
-        )
-        for block in model.blocks:
-            checkpoint_module(block, use_reentrant=False, context_fn=selection.contexts)
+        save, scope = self.config.save, scope_of(blocks)
+        preset = isinstance(save, str)
+        entries = [Entry(n, scope, GROUPS.get(n, frozenset({n})), required=not preset) for n in self.names]
+        rules = [
+            OperatorRule(
+                entry,
+                every_second=save == EVERY_SECOND and entry.name == "mm",
+                except_in="down" if preset and save.endswith("-down") else "",
+            )
+            for entry in entries
+        ]
+        selection = Selection(rules)
+        region = Entry("blocks", scope)
+        for index in blocks:
+            block = model.blocks[index]
+            for path, module in block.named_modules():
+                if path in _DOWN:
+                    selection.mark(module, "down")
+            checkpoint_module(block, region, use_reentrant=False, context_fn=selection.contexts)
+        regions = tuple(map(Region.of_block, blocks))
+        return Applied(regions, tuple(entries), "policy.save", lambda: selection.ran)
 
-        def verify() -> None:
-            if not selection.hits:
-                ran = ", ".join(sorted(selection.ran)) or "nothing: no forward has run yet"
-                raise MatchedNothing(f"policy.save={_shown(save)}: no such operator ran; these did: {ran}")
 
-        return Applied(tuple(f"blocks.{i}" for i in range(len(model.blocks))), verify)
-
-
-def _shown(save: str | tuple[str, ...]) -> str:
-    return save if isinstance(save, str) else "+".join(save)
+def group_of(operator: str) -> str:
+    """The name of the group that ``operator`` belongs to, or its own."""
+    return next((name for name, group in GROUPS.items() if operator in group), operator)

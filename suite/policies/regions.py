@@ -1,48 +1,72 @@
-"""Checkpointed regions, the one mechanism under several families. Imports torch: used by ``apply`` only."""
+"""Checkpointed regions, the one mechanism under several families. Imports torch: used by ``apply`` only.
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+The instances' ``forward`` is replaced rather than modules wrapped: parameter names, the state dict and
+``isinstance`` stay, and hooks that users put on a module run once per step, not again in the replay.
+"""
 
-import torch
+from collections.abc import Sequence
+from typing import Any
+
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-if TYPE_CHECKING:
-    from suite.models.decoder import BlockContext, Decoder
+from suite.policies.entries import Entry
 
 
-def checkpoint_module(module: nn.Module, **options: Any) -> None:
-    """Recompute ``module``'s forward in backward; ``options`` are those of torch's ``checkpoint``.
-
-    The instance's ``forward`` is replaced rather than the module wrapped: parameter names, the state
-    dict and ``isinstance`` stay, and hooks that users put on the module run once per step, not again
-    in the replay.
-    """
+def checkpoint_module(module: nn.Module, entry: Entry, **options: Any) -> None:
+    """Recompute ``module``'s forward in backward; ``options`` are those of torch's ``checkpoint``."""
     inner = module.forward
 
     def forward(*args: Any, **kwargs: Any) -> Any:
+        entry.hits += 1
         return checkpoint(inner, *args, **options, **kwargs)
 
     module.forward = forward
 
 
-def checkpoint_spans(model: "Decoder", spans: Sequence[range], **options: Any) -> None:
-    """Run the blocks of each span of indices as one region; the spans cover the trunk in order."""
-    blocks = list(model.blocks)
+def checkpoint_span(modules: Sequence[nn.Module], entry: Entry, **options: Any) -> None:
+    """One region over ``modules``, each fed with the output of the one before.
 
-    def run(span: range) -> Callable[..., torch.Tensor]:
-        def segment(x: torch.Tensor, context: "BlockContext") -> torch.Tensor:
-            for index in span:
-                x = blocks[index](x, context)
-            return x
+    Further arguments are the same for all. The first module runs them all, the others hand on their input.
+    """
+    inners = [module.forward for module in modules]
 
-        return segment
-
-    segments = [run(span) for span in spans]
-
-    def run_blocks(x: torch.Tensor, context: "BlockContext") -> torch.Tensor:
-        for segment in segments:
-            x = checkpoint(segment, x, context, **options)
+    def run(x: Any, *args: Any) -> Any:
+        for inner in inners:
+            x = inner(x, *args)
         return x
 
-    model.run_blocks = run_blocks  # type: ignore[method-assign]
+    def forward(x: Any, *args: Any) -> Any:
+        entry.hits += 1
+        return checkpoint(run, x, *args, **options)
+
+    modules[0].forward = forward
+    for module in modules[1:]:
+        module.forward = _hand_on
+
+
+def _hand_on(x: Any, *_: Any) -> Any:
+    return x
+
+
+def checkpoint_deferred(producer: nn.Module, consumer: nn.Module, entry: Entry, **options: Any) -> None:
+    """One region over ``producer`` and the ``consumer`` that is fed with its output.
+
+    The producer hands its arguments on and the consumer runs both. What it needs of the producer's
+    output for its own backward is rebuilt, and with early stop the replay ends there: the consumer itself
+    is not run again.
+    """
+    produce, consume = producer.forward, consumer.forward
+
+    def run(count: int, *args: Any) -> Any:
+        return consume(produce(*args[:count]), *args[count:])
+
+    def hand_on(*args: Any) -> tuple[Any, ...]:
+        return args
+
+    def forward(deferred: tuple[Any, ...], *args: Any) -> Any:
+        entry.hits += 1
+        return checkpoint(run, len(deferred), *deferred, *args, **options)
+
+    producer.forward = hand_on
+    consumer.forward = forward

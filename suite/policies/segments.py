@@ -1,12 +1,14 @@
 """``segments``: runs of n blocks keep the input of the run."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from suite.config.schema import CellConfig
 from suite.errors import Unsupported, UsageError
-from suite.policies.base import Applied, Policy
+from suite.policies.base import Applied, Policy, Region
+from suite.policies.entries import Entry, scope_of
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
@@ -49,10 +51,14 @@ class Segments(Policy):
         if self.blocks_per_segment(depth) > depth:
             raise Unsupported(f"policy.n={self.config.n}: the model has {depth} blocks")
 
-    def apply(self, model: "Decoder") -> Applied:
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Run the trunk segment by segment."""
-        from suite.policies.regions import checkpoint_spans
+        from suite.policies.regions import checkpoint_span
 
-        spans = self.spans(len(model.blocks))
-        checkpoint_spans(model, spans, use_reentrant=False)
-        return Applied(tuple(f"blocks.{s.start}-{s.stop - 1}" for s in spans))
+        entry = Entry("segments", scope_of(blocks))
+        regions = []
+        for span in self.spans(len(blocks)):
+            indices = [blocks[i] for i in span]
+            checkpoint_span([model.blocks[i] for i in indices], entry, use_reentrant=False)
+            regions.append(Region(f"blocks.{indices[0]}-{indices[-1]}", scope_of(indices)))
+        return Applied(tuple(regions), (entry,))

@@ -1,51 +1,89 @@
 """Which operator outputs a region keeps. Imports torch: used by ``apply`` only."""
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from typing import Any
 
+from torch import nn
 from torch.utils.checkpoint import (
     CheckpointPolicy,
     SelectiveCheckpointContext,
     create_selective_checkpoint_contexts,
 )
 
-from suite.policies.ops import operator_name
+from suite.policies.entries import Entry, operator_name
+
+
+@dataclass(frozen=True)
+class OperatorRule:
+    """Keep the outputs of an entry's operators.
+
+    Attributes:
+        entry: names the operators and counts what is kept.
+        every_second: keep the first, third, ... of a region only.
+        inside: only inside a module marked with this name; empty for anywhere.
+        except_in: not inside a module marked with this name.
+    """
+
+    entry: Entry
+    every_second: bool = False
+    inside: str = ""
+    except_in: str = ""
+
+    def selects(self, operator: str, mark: str) -> bool:
+        """Whether the rule is about ``operator`` in a module marked ``mark``."""
+        if operator not in self.entry.operators or (self.inside and mark != self.inside):
+            return False
+        return not self.except_in or mark != self.except_in
 
 
 class Selection:
-    """A rule over operators, and what it met: ``hits`` by name, and every name that ``ran``."""
+    """Rules over operators, and every operator that ``ran``."""
 
-    def __init__(self, save: frozenset[str], *, every_second: frozenset[str]) -> None:
-        self._save = save
-        self._every_second = every_second
-        self.hits: Counter[str] = Counter()
+    def __init__(self, rules: Sequence[OperatorRule]) -> None:
+        self._rules = tuple(rules)
+        self._marks = [""]
         self.ran: set[str] = set()
+
+    def mark(self, module: nn.Module, name: str) -> None:
+        """Let rules tell what runs inside ``module``, in the forward and in the replay."""
+        inner = module.forward
+
+        def forward(*args: Any) -> Any:
+            self._marks.append(name)
+            try:  # a replay that stops early leaves by an exception
+                return inner(*args)
+            finally:
+                self._marks.pop()
+
+        module.forward = forward
 
     def contexts(self) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
         """The pair that ``checkpoint(context_fn=...)`` asks for, anew for each region and forward."""
         pair: tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
-        pair = create_selective_checkpoint_contexts(self._rule())  # type: ignore[no-untyped-call]
+        pair = create_selective_checkpoint_contexts(self._policy())  # type: ignore[no-untyped-call]
         return pair
 
-    def _rule(self) -> Callable[..., CheckpointPolicy]:
+    def _policy(self) -> Callable[..., CheckpointPolicy]:
         # Counted per region and apart for the replay: a count that runs on across regions keeps
         # 2, 1, 2, 1 of three products, and torch before 2.13 asks the rule again in the replay.
-        seen = {False: 0, True: 0}
+        seen = {(rule.entry.name, replay): 0 for rule in self._rules for replay in (False, True)}
 
-        def rule(
+        def policy(
             context: SelectiveCheckpointContext, operator: Any, *_: Any, **__: Any
         ) -> CheckpointPolicy:
-            name = operator_name(operator.name())
-            keep = name in self._save
-            if keep and name in self._every_second:
-                seen[context.is_recompute] += 1
-                keep = seen[context.is_recompute] % 2 == 1
-            if not context.is_recompute:
+            name, replay = operator_name(operator.name()), bool(context.is_recompute)
+            keep = False
+            for rule in self._rules:
+                if rule.selects(name, self._marks[-1]):
+                    key = (rule.entry.name, replay)
+                    seen[key] += 1
+                    keep = not rule.every_second or seen[key] % 2 == 1
+                    rule.entry.hits += keep and not replay
+                    break
+            if not replay:
                 self.ran.add(name)
-                if keep:
-                    self.hits[name] += 1
             return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
-        return rule
+        return policy

@@ -9,7 +9,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from suite.measure import measure
-from suite.measure.flops import attention_formulas
+from suite.measure.setup import build_subject
+from suite.measure.work import WorkCounter
 
 SESSION = make_session()
 
@@ -29,13 +30,23 @@ def test_model_flops_counted_on_fake_tensors_are_those_executed_without_a_policy
 def test_the_cpu_s_attention_operator_is_counted() -> None:
     q = torch.randn(2, 4, 8, 16, requires_grad=True)
     k = torch.randn(2, 2, 8, 16, requires_grad=True)
-    with FlopCounterMode(display=False, custom_mapping=attention_formulas()) as counter:
+    with WorkCounter() as counter:
         y = scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True)
-        forward = counter.get_total_flops()
+        forward = counter.total_flops
         y.sum().backward()
     product = 2 * 2 * 4 * 8 * 8 * 16
     assert forward == 2 * product
-    assert counter.get_total_flops() == 7 * product
+    assert counter.total_flops == 7 * product
+
+
+def test_the_counter_agrees_with_torch_s_own_where_that_knows_every_operator() -> None:
+    cell = make_cell("gpt_nano", {"family": "full"}, attention="eager")
+    subject = build_subject(cell.config, instrumented=False)
+    subject.apply_policy()
+    tokens = torch.zeros(2, 8, dtype=torch.long)
+    with FlopCounterMode(display=False) as theirs, WorkCounter() as ours:
+        subject.model(tokens).sum().backward()
+    assert ours.total_flops == theirs.get_total_flops() > 0
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])

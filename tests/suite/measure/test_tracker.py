@@ -104,10 +104,11 @@ def test_the_peak_inside_a_step_is_found_with_what_was_alive() -> None:
 
 def test_selective_checkpointing_s_cache_is_counted() -> None:
     """Saved-tensor hooks do not see what the cache holds; the tracker must."""
-    from suite.policies.selective import Selection
+    from suite.policies.entries import Entry
+    from suite.policies.selective import OperatorRule, Selection
 
     def saved(operators: frozenset[str]) -> int:
-        selection = Selection(operators, every_second=frozenset())
+        selection = Selection([OperatorRule(Entry("kept", operators=operators))])
         x = torch.ones(16, 16, requires_grad=True)
         tracker = MemoryTracker("cpu")
         with tracker:

@@ -1,0 +1,119 @@
+"""What runs, operator by operator: how often in the forward, how often again in a replay, and its FLOPs.
+
+Counts are torch's: 2 per multiply-add of matrix products and attention, attention as if not causal;
+elementwise work is not counted. Calls are counted for every operator but views, so that the replay of a
+norm shows even though it has no FLOPs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from suite.measure.instrument import ModulePaths
+
+_FORWARD = (
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+
+
+@dataclass
+class Work:
+    """One operator in one module. Backward's own operators have neither forwards nor replays."""
+
+    module: str
+    operator: str
+    forward_calls: int = 0
+    replay_calls: int = 0
+    forward_flops: int = 0
+    replay_flops: int = 0
+
+
+class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts while the mode is entered.
+
+    Attributes:
+        total_flops: of everything so far.
+        backward: to be set when backward begins.
+    """
+
+    def __init__(self, paths: ModulePaths | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.total_flops = 0
+        self.backward = False
+        self._paths = paths
+        self._formulas = formulas()
+        self._work: dict[tuple[str, str], Work] = {}
+
+    @property
+    def work(self) -> list[Work]:
+        """What ran in forwards and replays, in the order of its first run."""
+        return list(self._work.values())
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operator and count it; one that only stands for others is counted as those."""
+        kwargs = kwargs or {}
+        formula = self._formulas.get(func._overloadpacket)
+        if formula is None and func is not torch.ops.prim.device.default:
+            with self:
+                parts = func.decompose(*args, **kwargs)
+            if parts is not NotImplemented:
+                return parts
+        output = func(*args, **kwargs)
+        flops = 0 if formula is None else formula(*args, **kwargs, out_val=output)
+        self.total_flops += flops
+        if not func.is_view:
+            self._enter(func.name(), flops)
+        return output
+
+    def _enter(self, operator: str, flops: int) -> None:
+        replay = self.backward
+        if replay and (self._paths is None or not self._paths.inside_forward):
+            return
+        module = self._paths.current if self._paths is not None else ""
+        work = self._work.setdefault((module, operator), Work(module, operator))
+        if replay:
+            work.replay_calls += 1
+            work.replay_flops += flops
+        else:
+            work.forward_calls += 1
+            work.forward_flops += flops
+
+
+def formulas() -> dict[Any, Callable[..., int]]:
+    """Operator to its count, from its arguments and ``out_val``: torch's own, and those that torch lacks.
+
+    Every fused attention operator that this torch has, the CPU's included. Forward: two products of
+    2 b h s_q s_k d. Backward: five, as flash attention rebuilds the scores (Dao et al. 2022,
+    arXiv:2205.14135). Torch's own formulas do not know the CPU's operator and, before 2.12, refuse grouped
+    queries.
+    """
+    known: dict[Any, Callable[..., int]] = dict(flop_registry)
+    for name in _FORWARD:
+        for suffix, formula in (("", _attention_forward), ("_backward", _attention_backward)):
+            operator = getattr(torch.ops.aten, name + suffix, None)
+            if operator is not None:
+                known[operator] = formula
+    return known
+
+
+def _product_flops(query: torch.Tensor, key: torch.Tensor) -> int:
+    batch, heads, queries, width = query.shape
+    return 2 * batch * heads * queries * key.shape[-2] * width
+
+
+def _attention_forward(query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any) -> int:
+    return 2 * _product_flops(query, key)
+
+
+def _attention_backward(
+    _gradient: torch.Tensor, query: torch.Tensor, key: torch.Tensor, *_: Any, **__: Any
+) -> int:
+    return 5 * _product_flops(query, key)
