@@ -13,8 +13,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from suite.config.schema import ModelConfig
 from suite.models.layers import Linear
-from suite.models.rope import rotate
-from suite.models.shape import head_dim
+from suite.models.rope import Rope
+from suite.models.shape import FAMILIES, head_dim
 
 
 class EagerAttention(nn.Module):
@@ -91,6 +91,7 @@ class Attention(nn.Module):
         self.head_dim = head_dim(config)
         width = self.n_heads * self.head_dim
         self.qkv = Linear(config.d_model, width + 2 * self.n_kv_heads * self.head_dim, bias=bias)
+        self.rope = None if FAMILIES[config.family].learned_positions else Rope()
         self.core = KERNELS[kernel](config.dropout)
         self.out = Linear(width, config.d_model, bias=bias)
         self.dropout = nn.Dropout(config.dropout) if config.dropout else None
@@ -100,10 +101,8 @@ class Attention(nn.Module):
         b, s, _ = x.shape
         qkv = self.qkv(x).view(b, s, -1, self.head_dim)
         qk, v = qkv.split((self.n_heads + self.n_kv_heads, self.n_kv_heads), dim=2)
-        if cos is not None and sin is not None:
-            qk = rotate(qk, cos, sin)
-            # Backward keeps the turned qk. A view would keep the whole fused product for v's sake too.
-            v = v.clone()
+        if self.rope is not None:
+            qk, v = self.rope(qk, v, cos, sin)
         q, k = qk.split((self.n_heads, self.n_kv_heads), dim=2)
         mixed = self.core(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
         out: Tensor = self.out(mixed)

@@ -1,7 +1,7 @@
 """Rotary position embedding (Su et al. 2021, arXiv:2104.09864), in the half-split layout of Llama."""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def rotation_tables(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -30,3 +30,14 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     first, second = x.chunk(2, dim=-1)
     turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
     return turned.to(x.dtype)
+
+
+class Rope(nn.Module):
+    """Turns the queries and keys of a fused product and leaves its values."""
+
+    def forward(self, qk: Tensor, v: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+        """``qk`` (b, s, heads, head_dim) turned, and ``v`` in memory of its own.
+
+        Backward keeps the turned qk. A view would keep the whole fused product for v's sake too.
+        """
+        return rotate(qk, cos, sin), v.clone()

@@ -13,6 +13,7 @@ from suite.config.schema import PolicyConfig
 from suite.errors import UsageError
 from suite.policies.base import Applied, Policy, Region
 from suite.policies.blocks import Blocks
+from suite.policies.discard import Discard
 from suite.policies.entries import Entry
 from suite.policies.full import Full
 from suite.policies.keep_all import KeepAll
@@ -26,6 +27,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "segments": Segments,
     "blocks": Blocks,
     "modules": Modules,
+    "discard": Discard,
     "ops": Ops,
 }
 

@@ -76,6 +76,8 @@ class Policy(ABC):
             """Raise UsageError on a value that no model could accept."""
 
     family: ClassVar[str]
+    # The option that ``family.value`` sets, where policies are written in one word.
+    shorthand: ClassVar[str] = ""
 
     def __init__(self, config: Any) -> None:
         self.config = config

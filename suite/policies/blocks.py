@@ -19,6 +19,7 @@ class Blocks(Policy):
     """Megatron-LM's ``block`` method, torchtitan's layer frequency and llm-foundry's selector in one."""
 
     family = "blocks"
+    shorthand = "select"
 
     @dataclass(frozen=True)
     class Config(Policy.Config):

@@ -27,6 +27,7 @@ class Modules(Policy):
     """Regions below the block: the module's input is kept, its inside is rebuilt."""
 
     family = "modules"
+    shorthand = "targets"
 
     @dataclass(frozen=True)
     class Config(Policy.Config):

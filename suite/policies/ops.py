@@ -48,6 +48,7 @@ class Ops(Policy):
     """
 
     family = "ops"
+    shorthand = "save"
 
     @dataclass(frozen=True)
     class Config(Policy.Config):

@@ -61,12 +61,13 @@ def checkpoint_deferred(producer: nn.Module, consumer: nn.Module, entry: Entry, 
     def run(count: int, *args: Any) -> Any:
         return consume(produce(*args[:count]), *args[count:])
 
-    def hand_on(*args: Any) -> tuple[Any, ...]:
-        return args
+    def hand_on(*args: Any) -> Any:
+        return args if len(args) > 1 else args[0]
 
-    def forward(deferred: tuple[Any, ...], *args: Any) -> Any:
+    def forward(deferred: Any, *args: Any) -> Any:
         entry.hits += 1
-        return checkpoint(run, len(deferred), *deferred, *args, **options)
+        given = deferred if isinstance(deferred, tuple) else (deferred,)
+        return checkpoint(run, len(given), *given, *args, **options)
 
     producer.forward = hand_on
     consumer.forward = forward

@@ -22,6 +22,7 @@ class Segments(Policy):
     """
 
     family = "segments"
+    shorthand = "n"
 
     @dataclass(frozen=True)
     class Config(Policy.Config):

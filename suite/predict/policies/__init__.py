@@ -6,6 +6,7 @@ replay executes, with early stop where the family has it.
 """
 
 from suite.config.schema import CellConfig
+from suite.predict.policies.discarding import discard
 from suite.predict.policies.operators import ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
 from suite.predict.policies.trunk import Rule, Trunk
@@ -16,6 +17,7 @@ RULES: dict[str, Rule] = {
     "segments": segments,
     "blocks": blocks,
     "modules": modules,
+    "discard": discard,
     "ops": ops,
 }
 

@@ -1,0 +1,35 @@
+"""Formulas of the families that drop what is cheap to rebuild: discard, rebuild."""
+
+from collections.abc import Sequence
+
+from suite.config.schema import CellConfig, PolicyConfig
+from suite.policies import make_policy
+from suite.policies.discard import Discard
+from suite.predict.flops import block_flops
+from suite.predict.policies.trunk import Trunk
+from suite.predict.tensors import block_tensors, total
+
+# What a target drops, by prefix, and what stays of it as its region's input.
+_DROPS = {
+    "norm": ("attn_norm.", "mlp_norm."),
+    "act": ("mlp.silu", "mlp.act"),
+    "core_attn": ("core.",),
+}
+_STAYS = {
+    "norm": frozenset({"attn_norm.input", "mlp_norm.input"}),
+    "act": frozenset[str](),
+    "core_attn": frozenset({"attn.qkv", "attn.rotated_qk", "attn.v"}),
+}
+
+
+def discard(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
+    """All but the outputs of the targets and what is inside them; only ``core_attn`` replays products."""
+    family = make_policy(policy)
+    assert isinstance(family, Discard)
+    tensors = block_tensors(config)
+    kept = {t.name for t in tensors if t.kept}
+    for target in family.targets:
+        kept = {n for n in kept if not n.startswith(_DROPS[target])} | _STAYS[target]
+    saved = sum(t.nbytes for t in tensors if t.name in kept)
+    replay = block_flops(config).scores if "core_attn" in family.targets else 0
+    return Trunk(len(blocks) * saved, total(tensors) - saved, len(blocks) * replay)
