@@ -19,6 +19,7 @@ from suite.policies.full import Full
 from suite.policies.keep_all import KeepAll
 from suite.policies.modules import Modules
 from suite.policies.ops import Ops
+from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
 
 FAMILIES: dict[str, type[Policy]] = {
@@ -28,6 +29,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "blocks": Blocks,
     "modules": Modules,
     "discard": Discard,
+    "rebuild": Rebuild,
     "ops": Ops,
 }
 

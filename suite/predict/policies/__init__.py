@@ -6,7 +6,7 @@ replay executes, with early stop where the family has it.
 """
 
 from suite.config.schema import CellConfig
-from suite.predict.policies.discarding import discard
+from suite.predict.policies.discarding import discard, rebuild
 from suite.predict.policies.operators import ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
 from suite.predict.policies.trunk import Rule, Trunk
@@ -18,6 +18,7 @@ RULES: dict[str, Rule] = {
     "blocks": blocks,
     "modules": modules,
     "discard": discard,
+    "rebuild": rebuild,
     "ops": ops,
 }
 

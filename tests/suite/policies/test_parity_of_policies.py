@@ -19,6 +19,13 @@ WORKLOADS = [
 ]
 
 
+# Without a fused kernel there is no fused operator to keep, and attention keeps copies of q, k and v.
+REFUSED_THERE = [
+    {"family": "ops", "save": "attn"},
+    {"family": "rebuild", "targets": ["norm", "qkv", "act"]},
+]
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=policy_id)
 @pytest.mark.parametrize(("model", "workload"), WORKLOADS, ids=str)
 def test_gradients_buffers_and_random_state_equal_those_of_none(
@@ -28,7 +35,7 @@ def test_gradients_buffers_and_random_state_equal_those_of_none(
     try:
         check_policy(cell)
     except Unsupported:
-        assert policy == {"family": "ops", "save": "attn"}
+        assert policy in REFUSED_THERE
         return
     found = measure(cell, "parity", 0, make_session())
     assert found.status == "ok", found.error
