@@ -114,6 +114,10 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "ops", "save": "every_second_mm"},
     {"family": "ops", "save": "mm-down"},
     {"family": "ops", "save": "mm+attn-down"},
+    {"family": "named", "qkv": "save"},
+    {"family": "named", "core": "save"},
+    {"family": "named", "preset": "save_dot_with_context_except_mlp"},
+    {"family": "named", "preset": "minimal", "down": "recompute"},
     {"family": "ops", "save": ["aten.mm", "aten.add"]},
 ]
 

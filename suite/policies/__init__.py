@@ -18,6 +18,7 @@ from suite.policies.entries import Entry
 from suite.policies.full import Full
 from suite.policies.keep_all import KeepAll
 from suite.policies.modules import Modules
+from suite.policies.named import Named
 from suite.policies.ops import Ops
 from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
@@ -31,6 +32,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "discard": Discard,
     "rebuild": Rebuild,
     "ops": Ops,
+    "named": Named,
 }
 
 __all__ = ["FAMILIES", "Applied", "Entry", "Policy", "Region", "make_policy", "parse_policy"]

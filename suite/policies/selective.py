@@ -39,10 +39,14 @@ class OperatorRule:
 
 
 class Selection:
-    """Rules over operators, and every operator that ``ran``."""
+    """Rules over operators, and every operator that ``ran``.
 
-    def __init__(self, rules: Sequence[OperatorRule]) -> None:
+    Of an operator in ``second_of_two`` a rule keeps the second, fourth, ... output of a region.
+    """
+
+    def __init__(self, rules: Sequence[OperatorRule], second_of_two: frozenset[str] = frozenset()) -> None:
         self._rules = tuple(rules)
+        self._second_of_two = second_of_two
         self._marks = [""]
         self.ran: set[str] = set()
 
@@ -79,7 +83,8 @@ class Selection:
                 if rule.selects(name, self._marks[-1]):
                     key = (rule.entry.name, replay)
                     seen[key] += 1
-                    keep = not rule.every_second or seen[key] % 2 == 1
+                    odd = seen[key] % 2 == 1
+                    keep = not odd if name in self._second_of_two else odd or not rule.every_second
                     rule.entry.hits += keep and not replay
                     break
             if not replay:

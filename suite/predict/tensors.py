@@ -143,7 +143,7 @@ def norm_tensors(part: str, config: CellConfig, sizes: Sizes) -> list[Tensor]:
 def _projections(config: CellConfig, sizes: Sizes) -> list[Tensor]:
     # Batched products read q, k and v as (batch * heads, s, d): a view for one sequence, copies for
     # more, and then the copies are kept in place of these. So are float32 casts.
-    viewed = fused_attention(config) or (config.batch_size == 1 and not _in_float32(config))
+    viewed = fused_attention(config) or (config.batch_size == 1 and not attention_in_float32(config))
     if config.model.family != "llama":
         return [Tensor("attn.qkv", sizes.heads + 2 * sizes.keys, kept=viewed)]
     return [
@@ -161,13 +161,13 @@ def _core(config: CellConfig, sizes: Sizes) -> list[Tensor]:
             # The fused operator takes the boolean mask as a bias, and keeps one for each block.
             out.append(Tensor("core.bias", element_bytes(config) * sizes.rows * config.seq_len))
         return out
-    wider = 4 // element_bytes(config) if _in_float32(config) else 1
+    wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
     copied = config.batch_size > 1
     inside = [
         Tensor("core.q", wider * sizes.heads),
         # Torch's own fallback scales k as it scales q; the eager kernel scales q alone.
         Tensor("core.k", wider * sizes.keys, kept=copied or config.attention != "eager"),
-        Tensor("core.v", wider * sizes.keys, kept=copied or _in_float32(config)),
+        Tensor("core.v", wider * sizes.keys, kept=copied or attention_in_float32(config)),
         Tensor("core.weights", wider * sizes.scores),
     ]
     if config.model.dropout:
@@ -176,7 +176,7 @@ def _core(config: CellConfig, sizes: Sizes) -> list[Tensor]:
     return [*inside, Tensor("core.out", sizes.heads)]
 
 
-def _in_float32(config: CellConfig) -> bool:
+def attention_in_float32(config: CellConfig) -> bool:
     """Torch's fallback for fused attention computes in float32 where the model is 16 bits wide."""
     return config.attention != "eager" and not fused_attention(config) and element_bytes(config) < 4
 

@@ -7,7 +7,7 @@ replay executes, with early stop where the family has it.
 
 from suite.config.schema import CellConfig
 from suite.predict.policies.discarding import discard, rebuild
-from suite.predict.policies.operators import ops
+from suite.predict.policies.operators import named, ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
 from suite.predict.policies.trunk import Rule, Trunk
 
@@ -20,6 +20,7 @@ RULES: dict[str, Rule] = {
     "discard": discard,
     "rebuild": rebuild,
     "ops": ops,
+    "named": named,
 }
 
 __all__ = ["RULES", "Trunk", "trunk_of"]

@@ -1,14 +1,24 @@
-"""Formulas of the families that keep chosen outputs inside a recomputed block: ops."""
+"""Formulas of the families that keep chosen outputs inside a recomputed block: ops, named."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from suite.config.schema import CellConfig, PolicyConfig
 from suite.policies import make_policy
+from suite.policies.named import Named
 from suite.policies.ops import EVERY_SECOND, GROUPS, Ops
 from suite.predict.flops import block_flops
 from suite.predict.policies.regions import input_bytes
 from suite.predict.policies.trunk import Trunk
-from suite.predict.tensors import block_tensors, operator_outputs, total
+from suite.predict.tensors import (
+    Sizes,
+    attention_in_float32,
+    block_tensors,
+    element_bytes,
+    fused_attention,
+    operator_outputs,
+    total,
+)
 
 
 def ops(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
@@ -24,6 +34,26 @@ def ops(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trun
         del products["down"]
     attention = outputs["attn"] if "attn" in names else {}
     return kept_outputs(config, products, attention, len(blocks), exact=set(names) <= set(GROUPS))
+
+
+def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
+    """The input and the named products; replay runs the others."""
+    family = make_policy(policy)
+    assert isinstance(family, Named)
+    saved: tuple[str, ...] = family.config.saved
+    outputs, sizes = operator_outputs(config), Sizes.of(config)
+    names = {"qkv": "qkv", "wo": "out", "up": "up", "down": "down"}
+    products = {names[name]: outputs["mm"][names[name]] for name in saved if name in names}
+    fused = fused_attention(config)
+    wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
+    plain = {"core.out": wider * sizes.heads}
+    core = {} if "core" not in saved else outputs["attn"] if fused else plain
+    trunk = kept_outputs(config, products, core, len(blocks))
+    if core and not fused:
+        # The weights are rebuilt for backward all the same: the first of the two products runs again.
+        half = len(blocks) * block_flops(config).scores // 2
+        trunk = replace(trunk, recomputed_flops=trunk.recomputed_flops + half)
+    return trunk
 
 
 def kept_outputs(

@@ -1,0 +1,122 @@
+"""``named``: every block is recomputed but for tensors chosen by name."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from suite.config.schema import CellConfig
+from suite.errors import MatchedNothing, Unsupported, UsageError
+from suite.policies.base import Applied, Policy, Region
+from suite.policies.entries import Entry, scope_of
+from suite.policies.ops import ATTENTION_OPERATORS, MATMUL_OPERATORS
+
+if TYPE_CHECKING:
+    from suite.models.decoder import Decoder
+
+# Name to the submodules of a block whose product it is. gate and up are one product here.
+NAMED: dict[str, tuple[str, ...]] = {
+    "qkv": ("attn.qkv",),
+    "core": ("attn.core",),
+    "wo": ("attn.out",),
+    "router": ("mlp.router",),
+    "up": ("mlp.up", "mlp.gate_up", "mlp.experts.gate_up", "mlp.shared.gate_up"),
+    "down": ("mlp.down", "mlp.experts.down", "mlp.shared.down"),
+}
+ACTIONS = ("recompute", "save")
+
+# MaxText's names of remat policies, with its tensors under the names they have here: query, key, value and
+# qkv_proj are qkv; context is core; out_proj is wo; mlpwi, mlpwi_0 and mlpwi_1 are up; mlpwo is down.
+PRESETS: dict[str, tuple[str, ...]] = {
+    "save_qkv_proj": ("qkv",),
+    "save_out_proj": ("wo",),
+    "save_dot_except_mlp": ("qkv", "wo"),
+    "save_dot_with_context_except_mlp": ("qkv", "core", "wo"),
+    "save_dot_except_mlpwi": ("qkv", "wo", "down"),
+    "minimal": ("qkv", "wo", "up", "down"),
+    "minimal_with_context": ("qkv", "core", "wo", "up", "down"),
+}
+
+
+class Named(Policy):
+    """What JAX calls save_only_these_names, with a name for each product of a block."""
+
+    family = "named"
+    shorthand = "preset"
+
+    @dataclass(frozen=True)
+    class Config(Policy.Config):
+        """``recompute`` or ``save`` for each name; ``preset`` is what the names not given are taken from.
+
+        Attributes:
+            preset: one of :data:`PRESETS`, or empty: recompute what no option names.
+            qkv: the fused query-key-value product.
+            core: attention's output.
+            wo: attention's output product.
+            router: the product of a mixture's router.
+            up: the MLP's first product, gate and up together.
+            down: the MLP's second product, which backward reads only through dropout.
+        """
+
+        preset: str = ""
+        qkv: str = ""
+        core: str = ""
+        wo: str = ""
+        router: str = ""
+        up: str = ""
+        down: str = ""
+
+        def check(self) -> None:
+            """Known actions, and at least one tensor to save."""
+            if self.preset and self.preset not in PRESETS:
+                known = ", ".join(PRESETS)
+                raise UsageError("policy.preset", self.preset, f"expected one of {known}, or nothing")
+            for name in NAMED:
+                action = getattr(self, name)
+                if action and action not in ACTIONS:
+                    raise UsageError(f"policy.{name}", action, f"expected one of {', '.join(ACTIONS)}")
+            if not self.saved:
+                names = ", ".join(f"policy.{name}=save" for name in NAMED)
+                raise UsageError(
+                    "policy", "named", f"saves nothing: that is policy=full; set some of {names}"
+                )
+
+        @property
+        def saved(self) -> tuple[str, ...]:
+            """The names whose tensors are kept."""
+            preset = PRESETS.get(self.preset, ())
+            actions = {n: getattr(self, n) or ("save" if n in preset else "recompute") for n in NAMED}
+            return tuple(name for name, action in actions.items() if action == "save")
+
+    def check(self, cell: CellConfig) -> None:
+        """Names of products that the model has."""
+        if "router" in self.config.saved and cell.model.family != "moe":
+            raise Unsupported(f"policy.router=save: a {cell.model.family} block has no router")
+
+    def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
+        """Make every block a region that keeps the named tensors."""
+        from suite.policies.regions import checkpoint_module
+        from suite.policies.selective import OperatorRule, Selection
+
+        rules = []
+        for name in self.config.saved:
+            operators = MATMUL_OPERATORS if name != "core" else ATTENTION_OPERATORS | {"bmm"}
+            rules.append(OperatorRule(Entry(name, (), operators), inside=name))
+        # Without a fused operator attention's output is the second of its two batched products.
+        selection = Selection(rules, second_of_two=frozenset({"bmm"}))
+        for index in blocks:
+            block = model.blocks[index]
+            modules = dict(block.named_modules())
+            for rule in rules:
+                paths = [path for path in NAMED[rule.inside] if path in modules]
+                if not paths:
+                    there = ", ".join(name for name in modules if name)
+                    raise MatchedNothing(
+                        f"policy.{rule.inside}=save: block {index} has none of its parts; it has {there}"
+                    )
+                for path in paths:
+                    selection.mark(modules[path], rule.inside)
+                    rule.entry.scope += scope_of([index], path)
+            region = Entry("blocks", scope_of([index]))
+            checkpoint_module(block, region, use_reentrant=False, context_fn=selection.contexts)
+        entries = tuple(rule.entry for rule in rules)
+        return Applied(tuple(map(Region.of_block, blocks)), entries, "policy", lambda: selection.ran)
