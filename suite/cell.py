@@ -87,6 +87,10 @@ def policy_label(policy: dict[str, Any]) -> str:
 def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict) and value.keys() == {"family", "options"}:
+        return policy_label(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{k}: {_plain(v)}" for k, v in value.items())
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
 
 

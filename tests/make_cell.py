@@ -118,6 +118,8 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "named", "core": "save"},
     {"family": "named", "preset": "save_dot_with_context_except_mlp"},
     {"family": "named", "preset": "minimal", "down": "recompute"},
+    {"family": "assignment", "blocks": {"0": "none", "1-2": "discard.all", "last-1": "full"}},
+    {"family": "assignment", "blocks": {"first-2": "segments.2", "3": "ops.mm+attn-down"}},
     {"family": "ops", "save": ["aten.mm", "aten.add"]},
 ]
 

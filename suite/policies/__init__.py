@@ -11,6 +11,7 @@ from typing import Any
 
 from suite.config.schema import PolicyConfig
 from suite.errors import UsageError
+from suite.policies.assignment import Assignment
 from suite.policies.base import Applied, Policy, Region
 from suite.policies.blocks import Blocks
 from suite.policies.discard import Discard
@@ -33,6 +34,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "rebuild": Rebuild,
     "ops": Ops,
     "named": Named,
+    "assignment": Assignment,
 }
 
 __all__ = ["FAMILIES", "Applied", "Entry", "Policy", "Region", "make_policy", "parse_policy"]

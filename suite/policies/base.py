@@ -60,6 +60,17 @@ class Applied:
             named = "+".join(idle)
             raise MatchedNothing(f"{self.key}={named}: matched nothing that ran; these did: {there}")
 
+    def joined(self, other: "Applied", prefix: str) -> "Applied":
+        """This and what another policy did to other blocks, whose entries are named after it."""
+        for entry in other.entries:
+            entry.name = f"{prefix}: {entry.name}"
+        return Applied(
+            self.regions + other.regions,
+            self.entries + other.entries,
+            "policy",
+            lambda: {*self.ran(), *other.ran()},
+        )
+
     def hits(self) -> list[tuple[str, int]]:
         """Name and hits of every entry so far."""
         return [(entry.name, entry.hits) for entry in self.entries]

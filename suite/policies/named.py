@@ -76,9 +76,7 @@ class Named(Policy):
                     raise UsageError(f"policy.{name}", action, f"expected one of {', '.join(ACTIONS)}")
             if not self.saved:
                 names = ", ".join(f"policy.{name}=save" for name in NAMED)
-                raise UsageError(
-                    "policy", "named", f"saves nothing: that is policy=full; set some of {names}"
-                )
+                raise UsageError("policy", "named", f"as policy=full, saves nothing; set some of {names}")
 
         @property
         def saved(self) -> tuple[str, ...]:

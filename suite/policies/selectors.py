@@ -1,15 +1,18 @@
-"""The grammar that names blocks of a model: ``first-5,last-2,range-8-20,middle-4,every-2,0,7``.
+"""The grammar that names blocks of a model: ``first-5,last-2,range-8-20,middle-4,every-2,0,8-30``.
 
-The words and their meaning are llm-foundry's (``range-i-j`` is half open), plus ``every-n`` and plain
-indices. Pure functions: no torch.
+The words and their meaning are llm-foundry's (``range-i-j`` is half open), plus ``every-n``, plain indices
+and ``i-j``, which includes both. Pure functions: no torch.
 """
 
 import re
 
 from suite.errors import MatchedNothing, UsageError
 
-GRAMMAR = "first-N, last-N, middle-N, range-I-J (J excluded), every-N or block indices, joined by commas"
-_TERM = re.compile(r"(first|last|middle|every)-(\d+)|range-(\d+)-(\d+)|(\d+)")
+GRAMMAR = (
+    "first-N, last-N, middle-N, range-I-J (J excluded), every-N, I-J (J included) or block indices, "
+    "joined by commas"
+)
+_TERM = re.compile(r"(first|last|middle|every)-(\d+)|range-(\d+)-(\d+)|(\d+)(?:-(\d+))?")
 
 
 def check_selector(text: str, key: str) -> None:
@@ -47,9 +50,9 @@ def _terms(text: str) -> list[str]:
 def _indices(term: str, depth: int) -> list[int]:
     match = _TERM.fullmatch(term)
     assert match is not None
-    word, count, start, stop, index = match.groups()
+    word, count, start, stop, index, end = match.groups()
     if index is not None:
-        return [int(index)]
+        return list(range(int(index), int(end or index) + 1))
     if start is not None:
         return list(range(int(start), int(stop)))
     n = int(count)

@@ -5,11 +5,29 @@ forward ends because of the block; ``transient`` what a region rebuilds at once;
 replay executes, with early stop where the family has it.
 """
 
-from suite.config.schema import CellConfig
+from collections.abc import Sequence
+
+from suite.config.schema import CellConfig, PolicyConfig
+from suite.policies import make_policy
+from suite.policies.assignment import Assignment
 from suite.predict.policies.discarding import discard, rebuild
 from suite.predict.policies.operators import named, ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
 from suite.predict.policies.trunk import Rule, Trunk
+
+
+def assignment(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
+    """The sum of its parts; blocks that none of them names keep everything."""
+    family = make_policy(policy)
+    assert isinstance(family, Assignment)
+    parts = family.parts(len(blocks))
+    named = {index for _, indices in parts for index in indices}
+    rest = [index for index in range(len(blocks)) if index not in named]
+    trunk = keep_all(config, policy, rest)
+    for part, indices in parts:
+        trunk += RULES[part.family](config, part, indices)
+    return trunk
+
 
 RULES: dict[str, Rule] = {
     "none": keep_all,
@@ -21,6 +39,7 @@ RULES: dict[str, Rule] = {
     "rebuild": rebuild,
     "ops": ops,
     "named": named,
+    "assignment": assignment,
 }
 
 __all__ = ["RULES", "Trunk", "trunk_of"]
