@@ -2,8 +2,9 @@
 
 Same weights, batch and random state, twice: first as built, then with the policy applied to the very
 same model. Loss, every gradient, every buffer and the random state afterwards are compared, and the
-forwards of each block counted. On the CPU the result must be bitwise equal; on an accelerator, where
-kernels may sum in any order, within :data:`RELATIVE_TOLERANCE`.
+forwards of each block counted. On the CPU the result must be bitwise equal unless the policy states a
+tolerance of its own; on an accelerator, where kernels may sum in any order, within
+:data:`RELATIVE_TOLERANCE` at least.
 """
 
 import dataclasses
@@ -19,7 +20,7 @@ from suite.measure import Measurement
 from suite.measure.compare import Difference, compare_tensors
 from suite.measure.flops import first_batch
 from suite.measure.setup import STEP_SEED, Subject, build_subject
-from suite.policies import Applied
+from suite.policies import Applied, Tolerance, make_policy
 from suite.training.precision import PRECISION
 from suite.training.step import model_loss
 
@@ -45,7 +46,7 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
     config, subject, reference = _reference_that_fits(cell.config)
     applied = subject.apply_policy()
     outcome = run_step(subject, applied)
-    measurement = judge(reference, outcome, bitwise=config.device == "cpu", precision=config.precision)
+    measurement = judge(reference, outcome, tolerance_of(config))
     measurement.detail["seq_len"] = config.seq_len
     if config.seq_len != cell.config.seq_len:
         measurement.warnings.append(
@@ -93,9 +94,18 @@ def run_step(subject: Subject, applied: Applied) -> Outcome:
     return outcome
 
 
-def judge(reference: Outcome, outcome: Outcome, *, bitwise: bool, precision: str) -> Measurement:
+def tolerance_of(config: CellConfig) -> Tolerance:
+    """The policy's own, or none at all on the CPU; kernels of accelerators may sum in any order."""
+    own = make_policy(config.policy).tolerance(config)
+    if config.device == "cpu":
+        return own or Tolerance(0.0, "the same operators run in the same order")
+    kernels = Tolerance(RELATIVE_TOLERANCE[config.precision], "kernels of this device may sum in any order")
+    return kernels if own is None or own.relative < kernels.relative else own
+
+
+def judge(reference: Outcome, outcome: Outcome, allowed: Tolerance) -> Measurement:
     """The verdict: ``ok``, or ``wrong`` with the worst difference named."""
-    tolerance = 0.0 if bitwise else RELATIVE_TOLERANCE[precision]
+    tolerance = allowed.relative
     gradients = compare_tensors(reference.gradients, outcome.gradients, tolerance)
     buffers = compare_tensors(reference.buffers, outcome.buffers, tolerance)
     losses = compare_tensors({"loss": reference.loss}, {"loss": outcome.loss}, tolerance)
@@ -112,6 +122,7 @@ def judge(reference: Outcome, outcome: Outcome, *, bitwise: bool, precision: str
         status="wrong" if wrong else "ok",
         figures={
             "loss": _finite_or_zero(outcome.loss),
+            "loss_abs_diff": losses[0].absolute if losses[0].finite else 0.0,
             "max_grad_abs_diff": max((d.absolute for d in finite), default=0.0),
             "max_grad_rel_diff": max((d.relative for d in finite), default=0.0),
             "parameters_compared_count": len(reference.gradients),
@@ -123,6 +134,7 @@ def judge(reference: Outcome, outcome: Outcome, *, bitwise: bool, precision: str
         detail={
             "bitwise": not differing and random_equal,
             "tolerance": tolerance,
+            "tolerance_reason": allowed.reason,
             "forwards_per_block": {"policy": outcome.forwards, "reference": reference.forwards},
             "differing": [d.as_dict() for d in sorted(differing, key=_worst)[:10]],
         },

@@ -12,7 +12,7 @@ from typing import Any
 from suite.config.schema import PolicyConfig
 from suite.errors import UsageError
 from suite.policies.assignment import Assignment
-from suite.policies.base import Applied, Policy, Region
+from suite.policies.base import Applied, Policy, Region, Tolerance
 from suite.policies.blocks import Blocks
 from suite.policies.discard import Discard
 from suite.policies.entries import Entry
@@ -37,7 +37,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "assignment": Assignment,
 }
 
-__all__ = ["FAMILIES", "Applied", "Entry", "Policy", "Region", "make_policy", "parse_policy"]
+__all__ = ["FAMILIES", "Applied", "Entry", "Policy", "Region", "Tolerance", "make_policy", "parse_policy"]
 
 
 def parse_policy(node: dict[str, Any]) -> PolicyConfig:

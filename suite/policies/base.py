@@ -32,6 +32,19 @@ class Region:
 
 
 @dataclass(frozen=True)
+class Tolerance:
+    """How far from bitwise equal to ``none`` a policy's step may be.
+
+    Attributes:
+        relative: norm of the difference over the norm of the reference, for the loss and each gradient.
+        reason: what differs, and where the bound comes from.
+    """
+
+    relative: float
+    reason: str
+
+
+@dataclass(frozen=True)
 class Applied:
     """What a policy did to a model.
 
@@ -95,6 +108,10 @@ class Policy(ABC):
 
     def check(self, cell: CellConfig) -> None:  # noqa: B027
         """Raise Unsupported if the policy cannot apply to this workload. Torch-free."""
+
+    def tolerance(self, cell: CellConfig) -> Tolerance | None:  # noqa: ARG002
+        """None if the step is bitwise that of ``none`` wherever kernels are deterministic."""
+        return None
 
     @abstractmethod
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
