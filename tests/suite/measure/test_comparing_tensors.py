@@ -9,6 +9,10 @@ from hypothesis import strategies as st
 
 from suite.measure.compare import compare_tensors
 from suite.measure.parity import Outcome, judge
+from suite.policies import Tolerance
+
+BITWISE = Tolerance(0.0, "the same kernels")
+ROUNDED = Tolerance(1e-4, "sums in another order")
 
 
 def _outcome(**changes: object) -> Outcome:
@@ -36,7 +40,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("changes", "message"), WRONG, ids=str)
 def test_anything_that_differs_is_wrong_and_named(changes: dict[str, object], message: str) -> None:
-    found = judge(_outcome(), _outcome(**changes), bitwise=True, precision="fp32")
+    found = judge(_outcome(), _outcome(**changes), BITWISE)
     assert found.status == "wrong"
     assert found.error is not None
     import re
@@ -46,18 +50,18 @@ def test_anything_that_differs_is_wrong_and_named(changes: dict[str, object], me
 
 
 def test_the_same_step_is_ok() -> None:
-    found = judge(_outcome(), _outcome(), bitwise=True, precision="fp32")
+    found = judge(_outcome(), _outcome(), BITWISE)
     assert (found.status, found.error) == ("ok", None)
 
 
 def test_an_accelerator_may_round_within_a_stated_tolerance() -> None:
     near = _outcome(gradients={"w": torch.ones(4), "v": torch.ones(4) * (1 + 1e-5)})
-    assert judge(_outcome(), near, bitwise=True, precision="fp32").status == "wrong"
-    found = judge(_outcome(), near, bitwise=False, precision="fp32")
+    assert judge(_outcome(), near, BITWISE).status == "wrong"
+    found = judge(_outcome(), near, ROUNDED)
     assert found.status == "ok"
     assert found.detail["bitwise"] is False
     far = _outcome(gradients={"w": torch.ones(4), "v": torch.ones(4) * 1.01})
-    assert judge(_outcome(), far, bitwise=False, precision="fp32").status == "wrong"
+    assert judge(_outcome(), far, ROUNDED).status == "wrong"
 
 
 @given(scale=st.floats(1e-3, 1e3), shift=st.floats(1e-6, 1.0))
