@@ -60,7 +60,7 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and count it; one that only stands for others is counted as those."""
         kwargs = kwargs or {}
-        formula = self._formulas.get(func._overloadpacket)
+        formula = self._formulas.get(func._overloadpacket) or _BY_NAME.get(func.name())
         if formula is None and func is not torch.ops.prim.device.default:
             with self:
                 parts = func.decompose(*args, **kwargs)
@@ -102,6 +102,16 @@ def formulas() -> dict[Any, Callable[..., int]]:
             if operator is not None:
                 known[operator] = formula
     return known
+
+
+def _chunked_loss(hidden: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Logits and the gradients of both factors, which the operator computes in forward: three products."""
+    return 6 * hidden.shape[0] * hidden.shape[1] * weight.shape[0]
+
+
+# Operators that torch defines when they are first used. This one is behind
+# torch.nn.functional.linear_cross_entropy, and torch counts nothing for it.
+_BY_NAME: dict[str, Callable[..., int]] = {"torch_nn::_linear_cross_entropy_batch_chunked": _chunked_loss}
 
 
 def _product_flops(query: torch.Tensor, key: torch.Tensor) -> int:

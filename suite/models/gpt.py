@@ -20,8 +20,13 @@ class GeluMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, s, d_model) to the same shape."""
-        out: Tensor = self.down(self.act(self.up(x)))
+        out = self.project(x)
         return out if self.dropout is None else self.dropout(out)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Token by token, without dropout. Policies that tile the MLP replace this on the instance."""
+        out: Tensor = self.down(self.act(self.up(x)))
+        return out
 
 
 class GPT(Decoder):

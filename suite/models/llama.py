@@ -29,6 +29,10 @@ class SwigluMlp(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, s, d_model) to the same shape."""
+        return self.project(x)
+
+    def project(self, x: Tensor) -> Tensor:
+        """Token by token. Policies that tile the MLP replace this on the instance."""
         out: Tensor = self.down(self.act(self.gate_up(x)))
         return out
 

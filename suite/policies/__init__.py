@@ -23,6 +23,7 @@ from suite.policies.named import Named
 from suite.policies.ops import Ops
 from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
+from suite.policies.tiled import Tiled
 
 FAMILIES: dict[str, type[Policy]] = {
     "none": KeepAll,
@@ -34,6 +35,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "rebuild": Rebuild,
     "ops": Ops,
     "named": Named,
+    "tiled": Tiled,
     "assignment": Assignment,
 }
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from suite.config.schema import CellConfig, PolicyConfig
 from suite.errors import UsageError
-from suite.policies.base import Applied, Policy
+from suite.policies.base import Applied, Policy, Tolerance
 from suite.policies.selectors import check_selector, select_blocks
+from suite.policies.tiled import Tiled
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
@@ -27,13 +28,16 @@ class Assignment(Policy):
 
     @dataclass(frozen=True)
     class Config(Policy.Config):
-        """``blocks``: selector to policy.
+        """A policy for each block, and what the head does.
 
-        A policy is written as its family, as ``family.value`` where the family has one main option, or as a
-        mapping with ``family`` and its options.
+        Attributes:
+            blocks: selector to policy. A policy is written as its family, as ``family.value`` where the
+                family has one main option, or as a mapping with ``family`` and its options.
+            loss: chunks of head and loss, as under ``tiled``.
         """
 
         blocks: Any = field(default_factory=dict)
+        loss: int = 1
 
         def __post_init__(self) -> None:
             if isinstance(self.blocks, Mapping):
@@ -48,6 +52,11 @@ class Assignment(Policy):
                 check_selector(selector, _KEY)
                 if policy["family"] == Assignment.family:
                     raise UsageError(f"{_KEY}.{selector}", "assignment", "an assignment holds no other")
+                if policy["family"] == "tiled" and policy["options"].get("loss", Tiled.Config.loss) > 1:
+                    allowed = "the loss is the model's, not a block's: set loss: 1 here, and policy.loss"
+                    raise UsageError(f"{_KEY}.{selector}", "tiled", allowed)
+            if not isinstance(self.loss, int) or isinstance(self.loss, bool) or self.loss < 1:
+                raise UsageError("policy.loss", self.loss, "expected a whole number of chunks >= 1")
 
     def parts(self, depth: int) -> list[tuple[PolicyConfig, list[int]]]:
         """Each policy and the indices of its blocks.
@@ -75,6 +84,21 @@ class Assignment(Policy):
         for policy, indices in self.parts(cell.model.n_layers):
             model = replace(cell.model, n_layers=len(indices))
             make_policy(policy).check(replace(cell, model=model, policy=policy))
+        if self.config.loss > 1:
+            self._tiled_loss().check(cell)
+
+    def tolerance(self, cell: CellConfig) -> Tolerance | None:
+        """The widest of its parts."""
+        from suite.policies import make_policy
+
+        parts = [make_policy(policy) for policy, _ in self.parts(cell.model.n_layers)]
+        if self.config.loss > 1:
+            parts.append(self._tiled_loss())
+        stated = [t for t in (part.tolerance(cell) for part in parts) if t is not None]
+        return max(stated, key=lambda t: t.relative, default=None)
+
+    def _tiled_loss(self) -> Tiled:
+        return Tiled(Tiled.Config(mlp=1, loss=self.config.loss))
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Apply each part to its blocks."""
@@ -84,6 +108,8 @@ class Assignment(Policy):
         for policy, indices in self.parts(len(blocks)):
             part = make_policy(policy).apply(model, [blocks[i] for i in indices])
             applied = applied.joined(part, policy.family)
+        if self.config.loss > 1:
+            applied = applied.joined(self._tiled_loss().apply(model, ()), "tiled")
         return applied
 
 

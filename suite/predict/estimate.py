@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from suite.config.schema import CellConfig
 from suite.models.shape import FAMILIES, head_dim, parameter_count
 from suite.predict.flops import model_flops
-from suite.predict.policies import trunk_of
+from suite.predict.policies import keeps_logits, trunk_of
 from suite.predict.tensors import (
     Sizes,
     element_bytes,
@@ -63,8 +63,9 @@ def saved_outside_blocks(config: CellConfig) -> int:
     model, e, sizes = config.model, element_bytes(config), Sizes.of(config)
     learned = FAMILIES[model.family].learned_positions
     packed = config.batch_size if config.data.kind == "packed" else 1
-    logits = e * config.batch_size * config.seq_len * model.vocab_size
-    tail = total(norm_tensors("norm", config, sizes)) + logits
+    tail = total(norm_tensors("norm", config, sizes))
+    if keeps_logits(config.policy):
+        tail += e * config.batch_size * config.seq_len * model.vocab_size
     if learned:
         tail += 8 * packed * config.seq_len  # the positions, as the table's indices
         if model.dropout:

@@ -48,12 +48,17 @@ def block_flops(config: CellConfig) -> BlockFlops:
     )
 
 
+def head_flops(config: CellConfig) -> int:
+    """Forward of the head's product."""
+    return 2 * config.batch_size * config.seq_len * config.model.d_model * config.model.vocab_size
+
+
 def model_flops(config: CellConfig) -> int:
     """Forward and backward of a step that recomputes nothing.
 
     Backward is twice the forward, but fused attention rebuilds its scores: five products for two.
     """
     block = block_flops(config)
-    head = 2 * config.batch_size * config.seq_len * config.model.d_model * config.model.vocab_size
+    head = head_flops(config)
     extra = block.scores // 2 if fused_attention(config) else 0
     return config.model.n_layers * (3 * block.total + extra) + 3 * head

@@ -13,6 +13,7 @@ from suite.policies.assignment import Assignment
 from suite.predict.policies.discarding import discard, rebuild
 from suite.predict.policies.operators import named, ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
+from suite.predict.policies.tiling import keeps_logits, loss_replay, tiled
 from suite.predict.policies.trunk import Rule, Trunk
 
 
@@ -26,6 +27,8 @@ def assignment(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) 
     trunk = keep_all(config, policy, rest)
     for part, indices in parts:
         trunk += RULES[part.family](config, part, indices)
+    if family.config.loss > 1:
+        trunk += Trunk(0, 0, loss_replay(config))
     return trunk
 
 
@@ -39,10 +42,11 @@ RULES: dict[str, Rule] = {
     "rebuild": rebuild,
     "ops": ops,
     "named": named,
+    "tiled": tiled,
     "assignment": assignment,
 }
 
-__all__ = ["RULES", "Trunk", "trunk_of"]
+__all__ = ["RULES", "Trunk", "keeps_logits", "trunk_of"]
 
 
 def trunk_of(config: CellConfig) -> Trunk:

@@ -10,6 +10,7 @@ from make_cell import POLICIES, make_cell, make_session, policy_id
 from suite.config.load import check_policy
 from suite.errors import Unsupported
 from suite.measure import measure
+from suite.policies import make_policy
 
 WORKLOADS = [
     ("llama_nano", {"attention": "sdpa"}),
@@ -39,10 +40,15 @@ def test_gradients_buffers_and_random_state_equal_those_of_none(
         return
     found = measure(cell, "parity", 0, make_session())
     assert found.status == "ok", found.error
-    assert found.figures["parameters_differing_count"] == 0
     assert found.figures["parameters_compared_count"] > 10
-    assert found.figures["max_grad_abs_diff"] == 0.0
     assert found.figures["rng_equal_count"] == 1
+    allowed = make_policy(cell.config.policy).tolerance(cell.config)
+    if allowed is not None:
+        assert found.figures["max_grad_rel_diff"] <= found.detail["tolerance"] == allowed.relative
+        assert found.detail["tolerance_reason"] == allowed.reason
+        return
+    assert found.figures["parameters_differing_count"] == 0
+    assert found.figures["max_grad_abs_diff"] == found.figures["loss_abs_diff"] == 0.0
     assert found.detail["bitwise"] is True
 
 
@@ -76,6 +82,12 @@ def test_parity_holds_over_depths_heads_and_odd_lengths(
         batch_size=batch_size,
         data=DataConfig(kind="packed", mean_length=5) if packed and seq_len > 4 else DataConfig(),
     )
+    try:
+        check_policy(cell)
+    except Unsupported:
+        assert policy["family"] in ("tiled", "assignment")  # more tiles than tokens
+        assert seq_len < 5
+        return
     found = measure(cell, "parity", 0, make_session())
     assert found.status == "ok", found.error
 
