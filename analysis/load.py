@@ -60,13 +60,19 @@ class RunData:
             return ""
         have = {record.pass_ for record in cell.records}
         lacking = []
-        for name in self.manifest.get("passes") or ():
+        for name in self._passes_of(cell):
             rounds = self.manifest.get("rounds")
             if name == "time" and isinstance(rounds, int) and len(cell.rounds_s) < rounds:
                 lacking.append(f"time ({len(cell.rounds_s)} of {rounds} rounds)")
             elif name not in have:
                 lacking.append(str(name))
         return ", ".join(lacking)
+
+    def _passes_of(self, cell: CellSummary) -> tuple[str, ...]:
+        for entry in self.manifest.get("cells") or ():
+            if entry["id"] == cell.cell and "passes" in entry:
+                return tuple(entry["passes"])
+        return tuple(self.manifest.get("passes") or ())
 
 
 def load_run(run_dir: Path) -> RunData:

@@ -26,8 +26,8 @@ from suite.config.expand import (
     session_overrides,
 )
 from suite.config.hardware import match_hardware
-from suite.config.load import check_budget, check_policy, load_cell, load_session
-from suite.config.schema import HardwareConfig, SessionConfig
+from suite.config.load import check_budget, check_policy, load_cell, load_passes, load_session
+from suite.config.schema import PASSES, HardwareConfig, SessionConfig
 from suite.errors import Unsupported, UsageError
 from suite.store import RecordStore
 from suite.tracking import open_tracker
@@ -55,15 +55,18 @@ def _run(
     cells: dict[str, Cell] = {}
     refused: dict[str, str] = {}
     lead: DictConfig | None = None
+    asked: dict[str, tuple[str, ...]] = {}
     for job in jobs:
         user = [*job, *scale]
         cfg = _compose(user)
         lead = lead or _compose(session_overrides(cfg, user))
         for composed in expand(cfg, user, _compose):
-            _admit(load_cell(composed, fingerprint), cells, refused)
+            cell = load_cell(composed, fingerprint)
+            _admit(cell, cells, refused)
+            asked[cell.id] = _united(asked.get(cell.id, ()), load_passes(composed))
     assert lead is not None
     _add_reference(jobs, lead, fingerprint, cells, refused)
-    session = _session(lead, jobs, cells, fingerprint)
+    session = _session(lead, jobs, cells, fingerprint, asked)
     _refuse_all_unsupported(cells, refused)
     check_budget(session.budget_bytes, list(cells.values()))
     chosen = list(cells.values())
@@ -141,10 +144,20 @@ def _add_reference(
 
 
 def _session(
-    lead: DictConfig, jobs: Sequence[Sequence[str]], cells: dict[str, Cell], fingerprint: dict[str, Any]
+    lead: DictConfig,
+    jobs: Sequence[Sequence[str]],
+    cells: dict[str, Cell],
+    fingerprint: dict[str, Any],
+    asked: dict[str, tuple[str, ...]],
 ) -> SessionConfig:
-    hardware = _hardware(lead, fingerprint)
-    return load_session(lead, _name(lead, jobs, cells), hardware, fingerprint)
+    hardware, everywhere = _hardware(lead, fingerprint), load_passes(lead)
+    special = {cell: passes for cell, passes in asked.items() if passes != everywhere}
+    return load_session(lead, _name(lead, jobs, cells), hardware, fingerprint, special)
+
+
+def _united(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    """Every pass of either, in the order of the passes."""
+    return tuple(name for name in PASSES if name in first or name in second)
 
 
 def _hardware(lead: DictConfig, fingerprint: dict[str, Any]) -> HardwareConfig:

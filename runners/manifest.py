@@ -61,7 +61,7 @@ def describe(
     return {
         "schema": SCHEMA,
         "name": session.name,
-        "cells": [{"id": cell.id, "workload": cell.workload_id, "config": cell.resolved} for cell in cells],
+        "cells": [_entry(cell, session) for cell in cells],
         "protocol": protocol(session, threads[0] if len(threads) == 1 else threads, host_memory_bytes),
         "code": dict(code),
         "fingerprint": dict(fingerprint),
@@ -76,6 +76,12 @@ def describe(
         "redo_before": now if "all" in session.retry else "",
         "state": "running",
     }
+
+
+def _entry(cell: Cell, session: SessionConfig) -> dict[str, Any]:
+    entry = {"id": cell.id, "workload": cell.workload_id, "config": cell.resolved}
+    own = session.cell_passes.get(cell.id)
+    return entry if own is None else {**entry, "passes": list(own)}
 
 
 def reconcile(store: RecordStore, manifest: dict[str, Any], session: SessionConfig) -> dict[str, Any]:

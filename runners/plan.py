@@ -42,7 +42,7 @@ def print_plan(
             prediction = predict(cell.config)
             todo = outstanding(
                 cell,
-                passes=session.passes,
+                passes=lambda cell: session.passes_of(cell.id),
                 rounds=session.rounds,
                 budget_bytes=session.budget_bytes,
                 records=records,
@@ -50,7 +50,9 @@ def print_plan(
             )
             work = sum(weight(prediction.step_flops, key.pass_, session.trainer) for key in todo)
             total += work / rate
-            known = {*cell_keys(cell, session.passes, session.rounds)} & records.keys() - {*todo}
+            known = {*cell_keys(cell, session.passes_of(cell.id), session.rounds)} & records.keys() - {
+                *todo
+            }
             rows.append(
                 [
                     cell.policy_label,
@@ -73,6 +75,8 @@ def print_plan(
         total / len(leases(fingerprint, device, session.device_ids)) for device, total in seconds.items()
     )
     passes = ", ".join(name if name != "time" else f"time x {session.rounds}" for name in session.passes)
+    fewer = sum(cell.id in session.cell_passes for cell in cells)
+    passes += f" (fewer for {fewer} cells)" if fewer else ""
     budget = f", budget {show_bytes(session.budget_bytes)}" if session.budget_bytes is not None else ""
     stream.write(
         f"\n{len(cells)} cells, {len(refused)} of them unsupported; passes: {passes}{budget}\n"

@@ -37,6 +37,10 @@ def round_order(block: Sequence[Cell], round_: int) -> list[Cell]:
     return order[shift:] + order[:shift]
 
 
+# Cell to the passes it gets.
+PassesOf = Callable[[Cell], Collection[str]]
+
+
 def cell_keys(cell: Cell, passes: Collection[str], rounds: int) -> list[RecordKey]:
     """Every key of a cell that passes them all."""
     keys = [RecordKey(cell.id, name, 0) for name in SINGLE if name in passes]
@@ -48,7 +52,7 @@ def cell_keys(cell: Cell, passes: Collection[str], rounds: int) -> list[RecordKe
 def outstanding(
     cell: Cell,
     *,
-    passes: Collection[str],
+    passes: PassesOf,
     rounds: int,
     budget_bytes: int | None,
     records: Mapping[RecordKey, Record],
@@ -56,7 +60,7 @@ def outstanding(
 ) -> list[RecordKey]:
     """What a cell is still to run if all goes well; nothing after a verdict that stands."""
     keys = []
-    for key in cell_keys(cell, passes, rounds):
+    for key in cell_keys(cell, passes(cell), rounds):
         record = records.get(key)
         if record is None or redo(record):
             keys.append(key)
@@ -83,7 +87,7 @@ class BlockSchedule:
         self,
         block: Sequence[Cell],
         *,
-        passes: Collection[str],
+        passes: PassesOf,
         rounds: int,
         budget_bytes: int | None,
         records: Mapping[RecordKey, Record],
@@ -107,15 +111,15 @@ class BlockSchedule:
     def _steps(self) -> Iterator[Step]:
         going = list(self.block)
         for name in SINGLE:
-            if name in self._passes:
-                left = []
-                for cell in going:
-                    if (yield from self._passed(cell, name, 0)):
-                        left.append(cell)  # noqa: PERF401 - a comprehension cannot yield
-                going = left
-        if "time" not in self._passes:
+            left = []
             for cell in going:
-                self._completed(cell)
+                if name not in self._passes(cell) or (yield from self._passed(cell, name, 0)):
+                    left.append(cell)  # noqa: PERF401 - a comprehension cannot yield
+            going = left
+        for cell in [cell for cell in going if "time" not in self._passes(cell)]:
+            going.remove(cell)
+            self._completed(cell)
+        if not going:
             return
         for round_ in range(self._rounds):
             for cell in round_order(self.block, round_):

@@ -166,16 +166,19 @@ class _Run:
 
     def _rules(self) -> dict[str, Any]:
         return {
-            "passes": self._session.passes,
+            "passes": self._passes_of,
             "rounds": self._session.rounds,
             "budget_bytes": self._session.budget_bytes,
             "records": self._records,
             "redo": self._redo,
         }
 
+    def _passes_of(self, cell: Cell) -> tuple[str, ...]:
+        return self._session.passes_of(cell.id)
+
     def _record_refused(self) -> None:
         for cell in self._refused:
-            job = self._make_job((cell, RecordKey(cell.id, self._session.passes[0], 0)), Lease("none"))
+            job = self._make_job((cell, RecordKey(cell.id, self._passes_of(cell)[0], 0)), Lease("none"))
             record = self._records.get(job.key)
             if record is None or record.status != "unsupported":
                 reason = {"type": "Unsupported", "message": self._reasons[cell.id], "where": ""}
@@ -216,7 +219,7 @@ class _Run:
 
     def _completed(self, cell: Cell) -> None:
         self.progress.board.pending.difference_update(
-            cell_keys(cell, self._session.passes, self._session.rounds)
+            cell_keys(cell, self._passes_of(cell), self._session.rounds)
         )
         summary = self._summaries(self._workloads[cell.id])[cell.id]
         self.progress.completed(summary)

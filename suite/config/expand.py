@@ -67,7 +67,7 @@ def expand(cfg: DictConfig, user: Sequence[str], compose: Compose) -> Iterator[D
     for product in products:
         _check_product(product)
         axes = {axis: values for axis, values in product.items() if axis not in pinned}
-        choices = [[_bundle(axis, value) for value in values] for axis, values in axes.items()]
+        choices = [_choices(axis, values) for axis, values in axes.items()]
         for chosen in itertools.product(*choices):
             point = [override for bundle in chosen for override in bundle]
             yield compose([*weaker(base, point), *point])
@@ -92,6 +92,13 @@ def _check_product(product: Any) -> None:
     good = isinstance(product, dict) and all(isinstance(v, list) and v for v in product.values())
     if not good:
         raise UsageError("sweep.products", product, "expected mappings of an axis to a list of values")
+
+
+def _choices(axis: str, values: list[Any]) -> list[list[str]]:
+    """The overrides of each value; ``passes`` is no axis but says which passes the product's cells get."""
+    if axis == "passes":
+        return [[f"passes=[{','.join(map(str, values))}]"]]
+    return [_bundle(axis, value) for value in values]
 
 
 def _bundle(axis: str, value: Any) -> list[str]:

@@ -7,6 +7,7 @@ import dataclasses
 import difflib
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -91,15 +92,23 @@ def check_budget(budget_bytes: int | None, cells: list[Cell]) -> None:
 
 
 def load_session(
-    cfg: DictConfig, name: str, hardware: HardwareConfig, device: dict[str, Any]
+    cfg: DictConfig,
+    name: str,
+    hardware: HardwareConfig,
+    device: dict[str, Any],
+    cell_passes: Mapping[str, tuple[str, ...]] | None = None,
 ) -> SessionConfig:
-    """How the run goes, checked; ``device`` is the fingerprint, for a budget in percent of its memory.
+    """How the run goes, checked.
+
+    Args:
+        cfg: composed by Hydra for the whole session.
+        name: of the sweep.
+        hardware: the entry that matches the device.
+        device: the fingerprint, for a budget in percent of its memory.
+        cell_passes: of the cells that get other passes than the session's, by id.
 
     Raises UsageError naming the key, the value and what is allowed.
     """
-    passes = tuple(_plain(cfg, "passes"))
-    unknown = [p for p in passes if p not in PASSES]
-    _check(bool(passes) and not unknown, "passes", list(passes), f"some of {', '.join(PASSES)}")
     retry = tuple(str(s) for s in _plain(cfg, "retry"))
     bad = [s for s in retry if s not in (*STATUSES, "all")]
     _check(not bad, "retry", list(retry), f"some of all, {', '.join(STATUSES)}")
@@ -122,7 +131,8 @@ def load_session(
     tracking = _typed(cfg, "tracking", TrackingConfig)
     return SessionConfig(
         name=_folder_name(name),
-        passes=passes,
+        passes=load_passes(cfg),
+        cell_passes=dict(cell_passes or {}),
         rounds=_whole(cfg, "rounds", 1),
         trainer=trainer,
         limits=limits,
@@ -140,6 +150,14 @@ def load_session(
         mode=_choice(cfg, "mode", MODES),
         report=_flag(cfg, "report"),
     )
+
+
+def load_passes(cfg: DictConfig) -> tuple[str, ...]:
+    """The passes that one composed configuration asks for."""
+    passes = tuple(_plain(cfg, "passes"))
+    unknown = [p for p in passes if p not in PASSES]
+    _check(bool(passes) and not unknown, "passes", list(passes), f"some of {', '.join(PASSES)}")
+    return passes
 
 
 def load_hardware(node: Any) -> HardwareConfig:

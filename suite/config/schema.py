@@ -154,7 +154,10 @@ class CellConfig:
 
 @dataclass(frozen=True)
 class SessionConfig:
-    """How a run of many cells goes: not part of any cell's identity."""
+    """How a run of many cells goes: not part of any cell's identity.
+
+    ``passes`` are taken over every cell but those that ``cell_passes`` names by id.
+    """
 
     name: str
     passes: tuple[str, ...]
@@ -174,3 +177,8 @@ class SessionConfig:
     plan: bool
     mode: str
     report: bool
+    cell_passes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def passes_of(self, cell_id: str) -> tuple[str, ...]:
+        """The passes that the cell of that id gets."""
+        return self.cell_passes.get(cell_id, self.passes)

@@ -21,13 +21,22 @@ def record_of(cell, name, round_, status="ok", peak=1000.0):
 
 
 def walk(
-    block, *, outcomes=None, records=None, retry=(), redo_before="", budget=None, rounds=3, passes=PASSES
+    block,
+    *,
+    outcomes=None,
+    records=None,
+    retry=(),
+    redo_before="",
+    budget=None,
+    rounds=3,
+    passes=PASSES,
+    own=None,
 ):
     """Run a block to its end; (keys run in order, ids of cells completed in order)."""
     ran, completed, records = [], [], dict(records or {})
     schedule = BlockSchedule(
         block,
-        passes=passes,
+        passes=lambda cell: (own or {}).get(cell.id, passes),
         rounds=rounds,
         budget_bytes=budget,
         records=records,
@@ -140,3 +149,13 @@ def test_whatever_happens_each_key_runs_at_most_once_and_each_cell_completes_onc
         position = cell_keys(cells[key.cell], PASSES, 3).index(key)
         earlier = cell_keys(cells[key.cell], PASSES, 3)[:position]
         assert all(final[k].status == "ok" for k in earlier)
+
+
+def test_cells_of_a_block_may_get_different_passes():
+    block = blocks(CELLS, "none")[0]
+    few, full = block[1], [block[0], block[2]]
+    ran, completed = walk(block, own={few.id: ("memory",)}, rounds=2)
+    assert [key.pass_ for key in ran if key.cell == few.id] == ["memory"]
+    for cell in full:
+        assert [key.pass_ for key in ran if key.cell == cell.id] == [*PASSES, "time"]
+    assert sorted(completed) == sorted(cell.id for cell in block)

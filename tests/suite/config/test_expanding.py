@@ -11,7 +11,7 @@ from make_cell import CONF
 from omegaconf import DictConfig, OmegaConf
 
 from suite.config.expand import cell_overrides, choose_scale, expand, override_key, session_overrides
-from suite.config.load import load_cell
+from suite.config.load import load_cell, load_passes
 from suite.errors import UsageError
 
 CPU = {"type": "cpu", "cores": 2}
@@ -116,3 +116,14 @@ def test_keys_of_the_session_do_not_name_another_sweep() -> None:
     assert cell_overrides(user) == ["seq_len=3"]
     assert override_key("+sweep=long_seq") == "sweep"
     assert override_key("policy.n=2") == "policy.n"
+
+
+def test_a_product_may_say_which_passes_its_cells_get():
+    overrides = ["+sweep.products=[{passes: [memory, flops], seq_len: [8, 16]}, {seq_len: [8]}]"]
+    overrides = [o.lstrip("+") for o in overrides]
+    composed = list(expand(compose(overrides), overrides, compose))
+    assert [load_passes(c) for c in composed][:2] == [("memory", "flops")] * 2
+    assert load_passes(composed[2]) == ("memory", "flops", "parity", "time")
+    # The user's own passes are stronger than a sweep's.
+    user = [*overrides, "passes=[time]"]
+    assert {load_passes(c) for c in expand(compose(user), user, compose)} == {("time",)}
