@@ -43,6 +43,14 @@ def sync(
     typer.echo(sync_run(run_dir, uri, experiment))
 
 
+@app.command()
+def claims(run_dir: RunDir) -> None:
+    """Judge what is said of recomputation by the records: claim, expected, measured, verdict."""
+    from analysis.claims.table import print_claims
+
+    print_claims(run_dir)
+
+
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit code 2."""
     try:

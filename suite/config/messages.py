@@ -11,7 +11,7 @@ from hydra.errors import HydraException, MissingConfigException, OverrideParseEx
 from omegaconf.errors import OmegaConfBaseException
 
 # What composing a configuration may raise because of what a person wrote.
-COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException)
+COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 _NOT_IN_STRUCT = re.compile(r"Key '([^']+)' is not in struct(?:\s+full_key: (\S+))?")
 _COULD_NOT_OVERRIDE = re.compile(r"Could not override '([^']+)'")
@@ -29,6 +29,8 @@ def one_line(problem: Exception, conf: Path, argv: Sequence[str] | None = None) 
     words = list(sys.argv[1:] if argv is None else argv)
     if isinstance(problem, OverrideParseException):
         return f"{problem.override}: not an override; expected key=value, such as seq_len=512"
+    if isinstance(problem, yaml.MarkedYAMLError):
+        return _bad_yaml(problem)
     missing = _missing_config(problem)
     if missing is not None:
         return _missing_line(missing, conf)
@@ -43,6 +45,12 @@ def one_line(problem: Exception, conf: Path, argv: Sequence[str] | None = None) 
     if refused:
         return _unknown_key(refused.group(1), conf, words)
     return " ".join(line.strip() for line in str(problem).splitlines() if line.strip())
+
+
+def _bad_yaml(problem: yaml.MarkedYAMLError) -> str:
+    mark = problem.problem_mark or problem.context_mark
+    where = f"{mark.name}, line {mark.line + 1}" if mark is not None else "a configuration file"
+    return f"{where.strip('<> ')}: not YAML: {problem.problem or problem.context}"
 
 
 def _chain(problem: BaseException | None) -> list[BaseException]:
