@@ -100,9 +100,9 @@ class Copies(ABC):
             entry: its ``hits`` count storages.
             stays: what :func:`storages` says of the tensors that are not to be copied.
         """
-        storage = tensor.untyped_storage()
-        if id(storage) in stays or not self._may_copy(tensor):
+        if not self._may_copy(tensor, stays):
             return tensor.detach()  # itself, an output would hold the node that it is an output of
+        storage = tensor.untyped_storage()
         known, copy = self._known.get(storage), None
         if known is not None and known[0] == tensor._version:
             copy = known[1]()
@@ -139,13 +139,16 @@ class Copies(ABC):
         shown = f"{show_bytes(nbytes)} of {str(tensor.dtype).removeprefix('torch.')}, {why}"
         self._left[shown] = nbytes
 
-    def _may_copy(self, tensor: Tensor) -> bool:
+    def _may_copy(self, tensor: Tensor, stays: frozenset[int]) -> bool:
         if tensor.device.type != self._device.type or tensor.layout != torch.strided:
             return False
         # A storage alone cannot say that it is to be read conjugated or negated.
         if tensor.is_conj() or tensor.is_neg():
             return False
-        if tensor.untyped_storage().nbytes() < self._min_bytes:
+        storage = tensor.untyped_storage()
+        if id(storage) in stays:
+            return False
+        if storage.nbytes() < self._min_bytes:
             self._leave(tensor, f"below policy.min_bytes={show_bytes(self._min_bytes)}")
             return False
         return True

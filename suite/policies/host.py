@@ -110,7 +110,7 @@ class HostStore(Copies):
     """
 
     def __init__(
-        self, device: torch.device, min_bytes: int, *, pinned: bool, cap_bytes: int | None
+        self, device: torch.device, min_bytes: int, *, pinned: bool = True, cap_bytes: int | None = None
     ) -> None:
         super().__init__(device, min_bytes)
         self.ledger = HostLedger()
@@ -134,7 +134,8 @@ class HostStore(Copies):
             before.let_go(self._lane)
 
             def begin_backward(_: Tensor) -> None:
-                this.let_go(self._lane)  # the last block has no other that does
+                this.let_go(self._lane)  # the last block has no other that does,
+                this.fetch()  # nor any that fetched for it
                 before.fetch()
 
             if out.requires_grad:
