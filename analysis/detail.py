@@ -17,6 +17,7 @@ KINDS = (
     "batch",
     "activation",
     "recomputed",
+    "restored",
     "activation_gradient",
     "workspace",
 )

@@ -24,6 +24,7 @@ KIND_COLOURS = {
     "batch": PURPLE,
     "activation": ORANGE,
     "recomputed": "#F6CF7F",  # a lighter activation: what was dropped and computed again
+    "restored": "#FBE3B4",  # lighter still: back from the host, or in its own precision again
     "activation_gradient": GREEN,
     "workspace": "#6E4B2A",
 }

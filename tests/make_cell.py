@@ -124,6 +124,12 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "assignment", "blocks": {"every-1": "full"}, "loss": 4},
     {"family": "assignment", "blocks": {"0": "none", "1-2": "discard.all", "last-1": "full"}},
     {"family": "assignment", "blocks": {"first-2": "segments.2", "3": "ops.mm+attn-down"}},
+    {"family": "offload", "what": "block_inputs", "min_bytes": 0},
+    {"family": "offload", "what": "saved", "min_bytes": 256},
+    {"family": "offload", "what": "saved", "min_bytes": 0, "keep_last": 0},
+    {"family": "offload", "what": "selective", "min_bytes": 0, "keep_last": 2},
+    {"family": "offload", "what": "selective", "ops": "attn", "min_bytes": 0},
+    {"family": "offload", "what": "module_inputs", "min_bytes": 0},
     {"family": "ops", "save": ["aten.mm", "aten.add"]},
 ]
 

@@ -18,7 +18,7 @@ from suite.measure.allocator import AllocatorMeter
 from suite.measure.places import entry_bytes, kept_by_place, outside_regions
 from suite.measure.setup import build_subject
 from suite.measure.tracker import MemoryTracker
-from suite.policies import Applied
+from suite.policies import Applied, Entry
 from suite.training.data import Batch
 from suite.training.loop import StepObserver, train
 
@@ -44,8 +44,10 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
         "meter": "tracker",
         "regions": [region.label for region in applied.regions],
         "kept": kept_by_place(steady.saved),
-        "entries": _entries(applied, observer.hits, steady),
+        "entries": _entries(observer.entries, steady),
     }
+    if applied.host is not None:
+        figures |= applied.host.figures()
     if allocator is not None:
         figures |= allocator.figures()
         figures |= {f"peak_{p}_bytes": n for p, n in allocator.phase_peaks.items()}
@@ -71,7 +73,7 @@ class _Observer(StepObserver):
         self._names: dict[torch.Tensor, str] = {p: n for n, p in model.named_parameters()}
         self._optimizer: Optimizer | None = None
         self._steady = False
-        self.hits: list[tuple[str, int]] = []
+        self.entries: tuple[Entry, ...] | None = None
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -88,14 +90,16 @@ class _Observer(StepObserver):
         self._steady = index == _STEADY_STEP
         if self._allocator is not None:
             torch.accelerator.reset_peak_memory_stats()
+        if self._applied.host is not None:
+            self._applied.host.begin_step()
         self._tracker.begin_step()
 
     def on_phase(self, phase: str) -> None:
         if self._allocator is not None and self._steady and self._tracker.phase in PHASES:
             self._allocator.end_phase(self._tracker.phase)
-        if phase == "loss" and not self.hits:
+        if phase == "loss" and self.entries is None:
             self._applied.verify()
-            self.hits = self._applied.hits()
+            self.entries = self._applied.counted()
         if phase == "optimizer":
             self._mark_gradients()
         self._tracker.begin_phase(phase)
@@ -119,11 +123,12 @@ class _Observer(StepObserver):
                     self._tracker.mark(state, "optimizer_state", f"{self._names[parameter]}.{kind}")
 
 
-def _entries(applied: Applied, hits: list[tuple[str, int]], steady: StepAccount) -> list[dict[str, Any]]:
-    kept = entry_bytes(applied.entries, steady.saved)
+def _entries(entries: tuple[Entry, ...] | None, steady: StepAccount) -> list[dict[str, Any]]:
+    assert entries is not None, "no forward has run"
+    kept = entry_bytes(entries, steady.saved)
     return [
-        {"name": name, "hits": count, "kept_bytes": nbytes}
-        for (name, count), nbytes in zip(hits, kept, strict=True)
+        {"name": e.name, "hits": e.hits, "kept_bytes": nbytes, "host_bytes": e.host_bytes}
+        for e, nbytes in zip(entries, kept, strict=True)
     ]
 
 

@@ -20,6 +20,7 @@ from suite.policies.full import Full
 from suite.policies.keep_all import KeepAll
 from suite.policies.modules import Modules
 from suite.policies.named import Named
+from suite.policies.offload import Offload
 from suite.policies.ops import Ops
 from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
@@ -35,6 +36,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "rebuild": Rebuild,
     "ops": Ops,
     "named": Named,
+    "offload": Offload,
     "tiled": Tiled,
     "assignment": Assignment,
 }

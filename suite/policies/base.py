@@ -2,12 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from suite.config.schema import CellConfig
 from suite.errors import MatchedNothing, UsageError
 from suite.policies.entries import Entry
+from suite.policies.host_ledger import HostLedger
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
@@ -38,10 +39,12 @@ class Tolerance:
     Attributes:
         relative: norm of the difference over the norm of the reference, for the loss and each gradient.
         reason: what differs, and where the bound comes from.
+        exact_forward: the loss is that of ``none`` all the same; only gradients may differ.
     """
 
     relative: float
     reason: str
+    exact_forward: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,12 +56,14 @@ class Applied:
         entries: the rules of the policy, which count their hits from now on.
         key: the option that chose the entries, for the message of :meth:`verify`.
         ran: what a rule could have hit, once a forward has run.
+        host: the account of host memory, where the policy uses any.
     """
 
     regions: tuple[Region, ...] = ()
     entries: tuple[Entry, ...] = ()
     key: str = "policy"
     ran: Callable[[], Iterable[str]] = tuple
+    host: HostLedger | None = None
 
     def verify(self) -> None:
         """To be called after the first forward.
@@ -82,11 +87,12 @@ class Applied:
             self.entries + other.entries,
             "policy",
             lambda: {*self.ran(), *other.ran()},
+            self.host.joined(other.host) if self.host and other.host else self.host or other.host,
         )
 
-    def hits(self) -> list[tuple[str, int]]:
-        """Name and hits of every entry so far."""
-        return [(entry.name, entry.hits) for entry in self.entries]
+    def counted(self) -> tuple[Entry, ...]:
+        """The entries as they are now, with what they counted so far."""
+        return tuple(map(replace, self.entries))
 
 
 class Policy(ABC):
@@ -129,3 +135,9 @@ def require_bool(key: str, value: object) -> None:
     """Raise UsageError unless ``value`` is true or false."""
     if not isinstance(value, bool):
         raise UsageError(key, value, "expected true or false")
+
+
+def require_count(key: str, value: object) -> None:
+    """Raise UsageError unless ``value`` is a whole number that is not negative."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise UsageError(key, value, "expected a whole number >= 0")

@@ -21,6 +21,7 @@ class Entry:
         operators: names of the operators whose outputs it is for; empty for all of them.
         required: a person wrote this very rule: no hit is an error. Of the rules of a preset one must hit.
         hits: how often it applied in the forwards since.
+        host_bytes: what it moved to host memory in the forwards since.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Entry:
     operators: frozenset[str] = frozenset()
     required: bool = True
     hits: int = 0
+    host_bytes: int = 0
 
     def covers(self, module: str, operator: str) -> bool:
         """Whether what ``operator`` made in ``module`` belongs to this rule."""

@@ -11,6 +11,7 @@ from suite.policies.entries import Entry, operator_name, scope_of
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
+    from suite.policies.selective import Selection
 
 # Fused attention under every name that a device gives it. The CPU's own is in no public save list.
 ATTENTION_OPERATORS = frozenset(
@@ -76,22 +77,23 @@ class Ops(Policy):
 
     def check(self, cell: CellConfig) -> None:
         """``attn`` alone needs a fused attention operator to keep."""
-        if self.names != ("attn",):
-            return
-        if cell.attention == "eager":
-            raise Unsupported(
-                "policy.save=attn: attention=eager runs no fused attention operator; "
-                "use attention=sdpa, or policy.save=mm+attn"
-            )
-        if cell.device == "cpu" and cell.model.dropout > 0:
-            raise Unsupported(
-                "policy.save=attn: sdpa with dropout runs as plain matrix products on the CPU; "
-                "use model.dropout=0, or policy.save=mm+attn"
-            )
+        check_attention("policy.save", self.names, cell)
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make every block a region that keeps the chosen outputs."""
         from suite.policies.regions import checkpoint_module
+
+        entries, selection = self.select(model, blocks)
+        region = Entry("blocks", scope_of(blocks))
+        for index in blocks:
+            checkpoint_module(
+                model.blocks[index], region, use_reentrant=False, context_fn=selection.contexts
+            )
+        regions = tuple(map(Region.of_block, blocks))
+        return Applied(regions, tuple(entries), "policy.save", lambda: selection.ran)
+
+    def select(self, model: "Decoder", blocks: Sequence[int]) -> "tuple[list[Entry], Selection]":
+        """The rules, which will see what runs in ``blocks``, as entries and as what regions ask."""
         from suite.policies.selective import OperatorRule, Selection
 
         save, scope = self.config.save, scope_of(blocks)
@@ -106,15 +108,27 @@ class Ops(Policy):
             for entry in entries
         ]
         selection = Selection(rules)
-        region = Entry("blocks", scope)
         for index in blocks:
-            block = model.blocks[index]
-            for path, module in block.named_modules():
+            for path, module in model.blocks[index].named_modules():
                 if path in _DOWN:
                     selection.mark(module, "down")
-            checkpoint_module(block, region, use_reentrant=False, context_fn=selection.contexts)
-        regions = tuple(map(Region.of_block, blocks))
-        return Applied(regions, tuple(entries), "policy.save", lambda: selection.ran)
+        return entries, selection
+
+
+def check_attention(key: str, names: Sequence[str], cell: CellConfig) -> None:
+    """Raise Unsupported where only fused attention is to be kept, by the option ``key``, and none runs."""
+    if tuple(names) != ("attn",):
+        return
+    if cell.attention == "eager":
+        raise Unsupported(
+            f"{key}=attn: attention=eager runs no fused attention operator; "
+            f"use attention=sdpa, or {key}=mm+attn"
+        )
+    if cell.device == "cpu" and cell.model.dropout > 0:
+        raise Unsupported(
+            f"{key}=attn: sdpa with dropout runs as plain matrix products on the CPU; "
+            f"use model.dropout=0, or {key}=mm+attn"
+        )
 
 
 def group_of(operator: str) -> str:

@@ -11,6 +11,7 @@ from suite.config.schema import CellConfig, PolicyConfig
 from suite.policies import make_policy
 from suite.policies.assignment import Assignment
 from suite.predict.policies.discarding import discard, rebuild
+from suite.predict.policies.hosting import offload
 from suite.predict.policies.operators import named, ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
 from suite.predict.policies.tiling import keeps_logits, loss_replay, tiled
@@ -42,6 +43,7 @@ RULES: dict[str, Rule] = {
     "rebuild": rebuild,
     "ops": ops,
     "named": named,
+    "offload": offload,
     "tiled": tiled,
     "assignment": assignment,
 }

@@ -25,6 +25,13 @@ def ops(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trun
     """The input and the kept outputs; replay runs what was not kept."""
     family = make_policy(policy)
     assert isinstance(family, Ops)
+    products, attention = selected_outputs(config, family)
+    exact = set(family.names) <= set(GROUPS)
+    return kept_outputs(config, products, attention, len(blocks), exact=exact)
+
+
+def selected_outputs(config: CellConfig, family: Ops) -> tuple[dict[str, int], dict[str, int]]:
+    """What is kept of one block's products and of its attention, each a name and its bytes."""
     save, names = family.config.save, family.names
     outputs = operator_outputs(config)
     products = dict(outputs["mm"]) if "mm" in names else {}
@@ -32,8 +39,7 @@ def ops(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trun
         products = {name: products[name] for name in list(products)[::2]}
     if isinstance(save, str) and save.endswith("-down"):
         del products["down"]
-    attention = outputs["attn"] if "attn" in names else {}
-    return kept_outputs(config, products, attention, len(blocks), exact=set(names) <= set(GROUPS))
+    return products, outputs["attn"] if "attn" in names else {}
 
 
 def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:

@@ -23,6 +23,7 @@ WORKLOADS = [
 # Without a fused kernel there is no fused operator to keep, and attention keeps copies of q, k and v.
 REFUSED_THERE = [
     {"family": "ops", "save": "attn"},
+    {"family": "offload", "what": "selective", "ops": "attn", "min_bytes": 0},
     {"family": "rebuild", "targets": ["norm", "qkv", "act"]},
 ]
 

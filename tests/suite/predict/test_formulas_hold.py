@@ -41,6 +41,7 @@ def test_saved_bytes_and_executed_flops(
     assert memory["static_bytes"] == pytest.approx(predicted.static_bytes, rel=1e-3)
     if trunk_of(cell.config).exact:
         assert memory["saved_bytes"] == predicted.saved_bytes
+        assert memory.get("host_moved_bytes", 0) == predicted.host_bytes
         assert flops["executed_flops"] == predicted.step_flops
         assert flops["recomputed_flops"] == predicted.step_flops - predicted.model_flops
 
