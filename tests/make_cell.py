@@ -118,6 +118,8 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "named", "core": "save"},
     {"family": "named", "preset": "save_dot_with_context_except_mlp"},
     {"family": "named", "preset": "minimal", "down": "recompute"},
+    {"family": "named", "preset": "minimal_offloaded", "core": "save"},
+    {"family": "named", "core": "offload"},
     {"family": "tiled", "mlp": 3, "loss": 1},
     {"family": "tiled", "mlp": 1, "loss": 4},
     {"family": "tiled", "mlp": 2, "loss": 2, "linear_cross_entropy": True},

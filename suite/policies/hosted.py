@@ -1,10 +1,11 @@
-"""A region that keeps chosen operator outputs on the host. Imports torch: used by ``apply`` only.
+"""A region that keeps operator outputs elsewhere: on the host. Imports torch: used by ``apply`` only.
 
 torch's ``CheckpointPolicy.MUST_CPU_OFFLOAD`` is for graphs; eager selective checkpointing takes it for
 "recompute" without a word. So this is a pair of modes of our own.
 """
 
 from collections import Counter, defaultdict
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,7 +13,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map, tree_map_only
 
-from suite.policies.copies import Copies, restore
+from suite.policies.copies import restore
+from suite.policies.entries import Entry
 from suite.policies.selective import Selection
 
 # Of each operator that is kept, call by call, what stands for its output.
@@ -20,30 +22,34 @@ _Kept = defaultdict[Any, list[Any]]
 _HANDED_OUT = object()
 
 
+# From an output and the entry that keeps it to what stands for it.
+Keep = Callable[[Tensor, Entry], Any]
+
+
 def hosted_contexts(
-    selection: Selection, copies: Copies
+    selection: Selection, keep: Keep
 ) -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-    """The pair that ``checkpoint(context_fn=...)`` asks for: ``copies`` of what ``selection`` keeps.
+    """The pair that ``checkpoint(context_fn=...)`` asks for; ``keep`` gets what ``selection`` keeps.
 
     As with torch's own pair, an output is handed out once: there is no second backward.
     """
     kept: _Kept = defaultdict(list)
-    return _Keep(selection, copies, kept), _HandOut(selection, kept)
+    return _Keep(selection, keep, kept), _HandOut(selection, kept)
 
 
 class _Keep(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The forward."""
 
-    def __init__(self, selection: Selection, copies: Copies, kept: _Kept) -> None:
+    def __init__(self, selection: Selection, keep: Keep, kept: _Kept) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._choose, self._copies, self._kept = selection.chooser(), copies, kept
+        self._choose, self._keep, self._kept = selection.chooser(), keep, kept
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator; keep its output where the selection says so."""
         out = func(*args, **(kwargs or {}))
         entry = self._choose(func)
         if entry is not None:
-            self._kept[func].append(tree_map_only(Tensor, lambda t: self._copies.keep(t, entry), out))
+            self._kept[func].append(tree_map_only(Tensor, lambda t: self._keep(t, entry), out))
         return out
 
 

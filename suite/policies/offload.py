@@ -135,7 +135,7 @@ def _keep_outputs(like: Ops, model: "Decoder", blocks: Sequence[int], store: "Ho
 
     entries, selection = like.select(model, blocks)
     region = Entry("blocks", scope_of(blocks))
-    contexts = partial(hosted_contexts, selection, store)
+    contexts = partial(hosted_contexts, selection, store.keep)
     for index in blocks:
         checkpoint_module(model.blocks[index], region, use_reentrant=False, context_fn=contexts)
     return entries

@@ -42,14 +42,17 @@ def selected_outputs(config: CellConfig, family: Ops) -> tuple[dict[str, int], d
     return products, outputs["attn"] if "attn" in names else {}
 
 
+# The products by their names in the option and in the tables of tensors.
+_PRODUCTS = {"qkv": "qkv", "wo": "out", "up": "up", "down": "down"}
+
+
 def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
     """The input and the named products; replay runs the others."""
     family = make_policy(policy)
     assert isinstance(family, Named)
-    saved: tuple[str, ...] = family.config.saved
+    saved: dict[str, str] = family.config.kept
     outputs, sizes = operator_outputs(config), Sizes.of(config)
-    names = {"qkv": "qkv", "wo": "out", "up": "up", "down": "down"}
-    products = {names[name]: outputs["mm"][names[name]] for name in saved if name in names}
+    products = {_PRODUCTS[name]: outputs["mm"][_PRODUCTS[name]] for name in saved if name in _PRODUCTS}
     fused = fused_attention(config)
     wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
     plain = {"core.out": wider * sizes.heads}
@@ -59,7 +62,19 @@ def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Tr
         # The weights are rebuilt for backward all the same: the first of the two products runs again.
         half = len(blocks) * block_flops(config).scores // 2
         trunk = replace(trunk, recomputed_flops=trunk.recomputed_flops + half)
-    return trunk
+    host = sum(
+        products[_PRODUCTS[name]]
+        for name, action in saved.items()
+        if action == "offload" and name in _PRODUCTS
+    )
+    if saved.get("core") == "offload":
+        host += sum(core.values())
+    return replace(
+        trunk,
+        saved_bytes=trunk.saved_bytes - len(blocks) * host,
+        host_bytes=len(blocks) * host,
+        transient_bytes=trunk.transient_bytes + 2 * host,
+    )
 
 
 def kept_outputs(

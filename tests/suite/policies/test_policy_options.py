@@ -34,7 +34,7 @@ REFUSED = [
     ({"family": "rebuild", "targets": ["up", "up"]}, "twice"),
     ({"family": "named"}, "set some of policy.qkv=save"),
     ({"family": "named", "preset": "full"}, "policy.preset=full: expected one of save_qkv_proj"),
-    ({"family": "named", "qkv": "keep"}, "policy.qkv=keep: expected one of recompute, save"),
+    ({"family": "named", "qkv": "keep"}, "policy.qkv=keep: expected one of recompute, save, offload"),
     ({"family": "tiled", "mlp": 0}, "policy.mlp=0: expected a whole number >= 1"),
     ({"family": "tiled", "mlp": 1, "loss": 1}, "set policy.mlp or policy.loss"),
     ({"family": "tiled", "loss": 1, "linear_cross_entropy": True}, "set policy.loss to 2"),
