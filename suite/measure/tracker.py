@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 from suite.measure.instrument import ModulePaths
 
 # What a storage is for, by the phase it is born in; gradients and states are renamed once known.
-_KIND_BY_PHASE = {
+KIND_BY_PHASE = {
     "forward": "activation",
     "loss": "activation",
     "backward": "activation_gradient",
@@ -122,7 +122,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             phase=self.phase,
             shape=tuple(tensor.shape),
             dtype=str(tensor.dtype).removeprefix("torch."),
-            kind="recomputed" if replayed else _KIND_BY_PHASE.get(self.phase, "other"),
+            kind="recomputed" if replayed else KIND_BY_PHASE.get(self.phase, "other"),
         )
 
     def _forget(self, address: int, index: int) -> None:

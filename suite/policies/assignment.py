@@ -76,6 +76,13 @@ class Assignment(Policy):
             model = replace(cell.model, n_layers=len(indices))
             make_policy(policy).check(replace(cell, model=model, policy=policy))
 
+    def check_compile(self, cell: CellConfig) -> None:
+        """Every part must survive compilation."""
+        from suite.policies import make_policy
+
+        for policy, _ in self.parts(cell.model.n_layers):
+            make_policy(policy).check_compile(cell)
+
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Apply each part to its blocks."""
         from suite.policies import make_policy

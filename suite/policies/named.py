@@ -41,6 +41,7 @@ class Named(Policy):
     """What JAX calls save_only_these_names, with a name for each product of a block."""
 
     family = "named"
+    compiles = False
     shorthand = "preset"
 
     @dataclass(frozen=True)
@@ -115,6 +116,6 @@ class Named(Policy):
                     selection.mark(modules[path], rule.inside)
                     rule.entry.scope += scope_of([index], path)
             region = Entry("blocks", scope_of([index]))
-            checkpoint_module(block, region, use_reentrant=False, context_fn=selection.contexts)
+            checkpoint_module(block, region, use_reentrant=False, context_fn=selection.context_fn)
         entries = tuple(rule.entry for rule in rules)
         return Applied(tuple(map(Region.of_block, blocks)), entries, "policy", lambda: selection.ran)
