@@ -32,8 +32,13 @@ def make_model(name: str = "llama_nano", **changes: Any) -> ModelConfig:
 
 
 def base_config(model: ModelConfig, **changes: Any) -> CellConfig:
-    """A workload without a policy; ``changes`` by name, those of the model as ``model_<field>``."""
+    """A workload without a policy; ``changes`` by name, those of the model as ``model_<field>``.
+
+    What is compiled is so by the fast backend, unless ``changes`` say otherwise.
+    """
     shape = {k.removeprefix("model_"): changes.pop(k) for k in list(changes) if k.startswith("model_")}
+    if changes.get("compile", "none") != "none":
+        changes.setdefault("compile_backend", "aot_eager")
     config = CellConfig(
         model=dataclasses.replace(model, **shape),
         policy=PolicyConfig("none"),
@@ -47,6 +52,7 @@ def base_config(model: ModelConfig, **changes: Any) -> CellConfig:
         device="cpu",
         threads=1,
         seed=0,
+        compile_backend="",
     )
     return dataclasses.replace(config, **changes)
 

@@ -11,7 +11,8 @@ from typing import Any
 PASSES = ("memory", "flops", "parity", "time")
 PRECISIONS = ("fp32", "bf16-mixed", "bf16-true")
 ATTENTIONS = ("eager", "sdpa", "flash")
-COMPILES = ("none",)
+COMPILES = ("none", "block", "model")
+COMPILE_BACKENDS = ("inductor", "aot_eager")
 MODES = ("measure",)
 STATUSES = (
     "ok",
@@ -136,7 +137,10 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class CellConfig:
-    """One workload under one policy on one device: exactly what is hashed into a cell's identity."""
+    """One workload under one policy on one device: exactly what is hashed into a cell's identity.
+
+    ``compile_backend`` is empty where ``compile`` is none, and then no part of the identity.
+    """
 
     model: ModelConfig
     policy: PolicyConfig
@@ -150,6 +154,7 @@ class CellConfig:
     device: str
     threads: int
     seed: int
+    compile_backend: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from suite.measure.instrument import ModulePaths
 from suite.policies.making import HOST, RESTORED, purpose
 
 # What a storage is for, by the phase it is born in; gradients and states are renamed once known.
-_KIND_BY_PHASE = {
+KIND_BY_PHASE = {
     "forward": "activation",
     "loss": "activation",
     "backward": "activation_gradient",
@@ -120,7 +120,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return index
 
     def _describe(self, tensor: torch.Tensor, nbytes: int, operator: str) -> Allocation:
-        kind = _KIND_BY_PHASE.get(self.phase, "other")
+        kind = KIND_BY_PHASE.get(self.phase, "other")
         if purpose() == RESTORED:
             kind = "restored"
         elif self.phase == "backward" and self._paths is not None and self._paths.inside_forward:

@@ -14,6 +14,7 @@ from suite.errors import UsageError
 from suite.policies.assignment import Assignment
 from suite.policies.base import Applied, Policy, Region, Tolerance
 from suite.policies.blocks import Blocks
+from suite.policies.budget import Budget
 from suite.policies.discard import Discard
 from suite.policies.entries import Entry
 from suite.policies.full import Full
@@ -38,6 +39,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "named": Named,
     "offload": Offload,
     "tiled": Tiled,
+    "budget": Budget,
     "assignment": Assignment,
 }
 

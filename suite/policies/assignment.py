@@ -100,6 +100,13 @@ class Assignment(Policy):
     def _tiled_loss(self) -> Tiled:
         return Tiled(Tiled.Config(mlp=1, loss=self.config.loss))
 
+    def check_compile(self, cell: CellConfig) -> None:
+        """Every part must survive compilation."""
+        from suite.policies import make_policy
+
+        for policy, _ in self.parts(cell.model.n_layers):
+            make_policy(policy).check_compile(cell)
+
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Apply each part to its blocks."""
         from suite.policies import make_policy

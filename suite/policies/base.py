@@ -1,12 +1,12 @@
 """What every policy family is: a checked ``Config`` and one verb."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from suite.config.schema import CellConfig
-from suite.errors import MatchedNothing, UsageError
+from suite.errors import MatchedNothing, Unsupported, UsageError
 from suite.policies.entries import Entry
 from suite.policies.host_ledger import HostLedger
 
@@ -57,6 +57,8 @@ class Applied:
         key: the option that chose the entries, for the message of :meth:`verify`.
         ran: what a rule could have hit, once a forward has run.
         host: the account of host memory, where the policy uses any.
+        partitioner: settings of ``torch._functorch.config`` under which the model's graphs, and no others,
+            are split into forward and backward; without meaning where nothing is compiled.
     """
 
     regions: tuple[Region, ...] = ()
@@ -64,6 +66,7 @@ class Applied:
     key: str = "policy"
     ran: Callable[[], Iterable[str]] = tuple
     host: HostLedger | None = None
+    partitioner: Mapping[str, Any] = field(default_factory=dict)
 
     def verify(self) -> None:
         """To be called after the first forward.
@@ -88,6 +91,7 @@ class Applied:
             "policy",
             lambda: {*self.ran(), *other.ran()},
             self.host.joined(other.host) if self.host and other.host else self.host or other.host,
+            {**self.partitioner, **other.partitioner},
         )
 
     def counted(self) -> tuple[Entry, ...]:
@@ -108,12 +112,23 @@ class Policy(ABC):
     family: ClassVar[str]
     # The option that ``family.value`` sets, where policies are written in one word.
     shorthand: ClassVar[str] = ""
+    # Whether torch.compile traces what the family does. What Python does in a replay, or in hooks on
+    # saved tensors, it does not.
+    compiles: ClassVar[bool] = True
 
     def __init__(self, config: Any) -> None:
         self.config = config
 
     def check(self, cell: CellConfig) -> None:  # noqa: B027
         """Raise Unsupported if the policy cannot apply to this workload. Torch-free."""
+
+    def check_compile(self, cell: CellConfig) -> None:
+        """Raise Unsupported if torch.compile would lose what the policy does. Torch-free."""
+        if cell.compile != "none" and not self.compiles:
+            raise Unsupported(
+                f"compile={cell.compile}: policy={self.family} chooses in Python what it keeps, which a "
+                f"compiled graph does not run; use compile=none, or policy=ops or policy=budget"
+            )
 
     def tolerance(self, cell: CellConfig) -> Tolerance | None:  # noqa: ARG002
         """None if the step is bitwise that of ``none`` wherever kernels are deterministic."""

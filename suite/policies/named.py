@@ -47,6 +47,7 @@ class Named(Policy):
     """What JAX calls save_only_these_names, with a name for each product of a block."""
 
     family = "named"
+    compiles = False
     shorthand = "preset"
 
     @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Named(Policy):
             rules.append(OperatorRule(Entry(name, (), operators), inside=name))
         # Without a fused operator attention's output is the second of its two batched products.
         selection = Selection(rules, second_of_two=frozenset({"bmm"}))
-        contexts, store = selection.contexts, None
+        contexts, store = selection.context_fn, None
         if "offload" in kept.values():
             store = HostStore(next(model.parameters()).device, min_bytes=0)
             sent = [rule.entry for rule in rules if kept[rule.inside] == "offload"]

@@ -29,6 +29,7 @@ class Offload(Policy):
 
     family = "offload"
     shorthand = "what"
+    compiles = False
 
     @dataclass(frozen=True)
     class Config(Policy.Config):

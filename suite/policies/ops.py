@@ -75,9 +75,23 @@ class Ops(Policy):
         save = self.config.save
         return PRESETS[save] if isinstance(save, str) else save
 
+    @property
+    def _needs_marks(self) -> bool:
+        """Whether the same operator is kept in one module and not in another."""
+        return isinstance(self.config.save, str) and self.config.save.endswith("-down")
+
     def check(self, cell: CellConfig) -> None:
         """``attn`` alone needs a fused attention operator to keep."""
         check_attention("policy.save", self.names, cell)
+
+    def check_compile(self, cell: CellConfig) -> None:
+        """Modules cannot be told apart where the rule is asked: once, while the graph is traced."""
+        if cell.compile != "none" and self._needs_marks:
+            save, without = self.config.save, self.config.save.removesuffix("-down")
+            raise Unsupported(
+                f"compile={cell.compile}: policy.save={save} tells modules apart in Python, which a "
+                f"compiled graph does not run; use compile=none, policy.save={without} or policy=budget"
+            )
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make every block a region that keeps the chosen outputs."""
@@ -87,7 +101,7 @@ class Ops(Policy):
         region = Entry("blocks", scope_of(blocks))
         for index in blocks:
             checkpoint_module(
-                model.blocks[index], region, use_reentrant=False, context_fn=selection.contexts
+                model.blocks[index], region, use_reentrant=False, context_fn=selection.context_fn
             )
         regions = tuple(map(Region.of_block, blocks))
         return Applied(regions, tuple(entries), "policy.save", lambda: selection.ran)
@@ -103,14 +117,14 @@ class Ops(Policy):
             OperatorRule(
                 entry,
                 every_second=save == EVERY_SECOND and entry.name == "mm",
-                except_in="down" if preset and save.endswith("-down") else "",
+                except_in="down" if self._needs_marks else "",
             )
             for entry in entries
         ]
         selection = Selection(rules)
         for index in blocks:
             for path, module in model.blocks[index].named_modules():
-                if path in _DOWN:
+                if self._needs_marks and path in _DOWN:
                     selection.mark(module, "down")
         return entries, selection
 

@@ -32,6 +32,7 @@ class Rebuild(Policy):
     """
 
     family = "rebuild"
+    compiles = False
     shorthand = "targets"
 
     @dataclass(frozen=True)

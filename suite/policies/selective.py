@@ -41,6 +41,9 @@ class OperatorRule:
 class Selection:
     """Rules over operators, and every operator that ``ran``.
 
+    For compiled code the rules are asked once, while the graph is traced, when no module is running: they
+    cannot go by :meth:`mark` there, and hits are those of the trace.
+
     Of an operator in ``second_of_two`` a rule keeps the second, fourth, ... output of a region.
     """
 
@@ -87,6 +90,11 @@ class Selection:
             return None
 
         return choose
+
+    @property
+    def context_fn(self) -> Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]:
+        """:meth:`contexts` as a plain function, the only kind that Dynamo accepts of ``checkpoint``."""
+        return lambda: self.contexts()
 
     def _policy(self) -> Callable[..., CheckpointPolicy]:
         # Apart for the replay: torch before 2.13 asks the rule again there.
