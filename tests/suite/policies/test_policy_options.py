@@ -10,6 +10,7 @@ from suite.config.load import check_policy
 from suite.errors import MatchedNothing, Unsupported, UsageError
 from suite.measure import measure
 from suite.policies import FAMILIES, parse_policy
+from suite.policies.entries import operator_name
 
 REFUSED = [
     ({"family": "magic"}, "expected one of none, full"),
@@ -70,6 +71,19 @@ def test_ways_of_writing_an_option_are_the_same_cell() -> None:
     dotted = make_cell(policy={"family": "ops", "save": ["aten.mm.default"]})
     colons = make_cell(policy={"family": "ops", "save": ["aten::mm"]})
     assert dotted.id == colons.id
+
+
+NAMES = [
+    ("mm", ["mm", "aten.mm", "aten::mm", "aten.mm.default", "torch.ops.aten.mm.default"]),
+    ("add", ["aten::add.Tensor", "aten.add.Tensor"]),
+    ("library::op", ["library::op", "library.op", "library::op.default", "torch.ops.library.op.default"]),
+]
+
+
+@pytest.mark.parametrize(("expected", "written"), NAMES)
+def test_an_operators_name_is_one_however_it_is_written(expected: str, written: list[str]) -> None:
+    assert {operator_name(text) for text in written} == {expected}
+    assert operator_name(expected) == expected
 
 
 CANNOT_APPLY = [
