@@ -28,6 +28,8 @@ REFUSED = [
     ({"family": "modules", "targets": []}, "expected some of"),
     ({"family": "modules", "targets": ["attn", "core_attn"]}, "inside attn"),
     ({"family": "modules", "targets": ["mlp", "mlp"]}, "twice"),
+    ({"family": "modules", "targets": ["router", "mlp"]}, "router is inside mlp"),
+    ({"family": "modules", "targets": ["mlp", "moe"]}, "moe is mlp: choose one of them"),
     ({"family": "ops", "save": "matmul"}, "expected one of attn, mm"),
     ({"family": "ops", "save": []}, "expected one of attn, mm"),
 ]
@@ -86,10 +88,25 @@ def test_an_operators_name_is_one_however_it_is_written(expected: str, written: 
     assert operator_name(expected) == expected
 
 
+def test_the_experts_product_is_a_matrix_product() -> None:
+    one = make_cell(policy={"family": "ops", "save": ["recompute_suite.expert_mm"]})
+    assert one.id == make_cell(policy={"family": "ops", "save": ["aten.mm"]}).id
+
+
 CANNOT_APPLY = [
     ({"family": "segments", "n": 9}, {}, "the model has 4 blocks"),
     ({"family": "blocks", "select": "range-8-20"}, {}, "blocks 0 to 3"),
     ({"family": "blocks", "select": "3", "skip_last": True}, {}, "leaves no block"),
+    (
+        {"family": "modules", "targets": ["attn", "experts"]},
+        {},
+        r"targets=experts: llama_nano has none; it has attn, mlp, core_attn, norms$",
+    ),
+    (
+        {"family": "modules", "targets": "shared_experts"},
+        {"model": "moe_nano"},
+        r"moe_nano has none; it has attn, mlp, core_attn, norms, moe, experts, router$",
+    ),
     ({"family": "ops", "save": "attn"}, {"attention": "eager"}, "no fused attention operator"),
     ({"family": "ops", "save": "attn"}, {"model": "gpt_nano", "model_dropout": 0.1}, "dropout"),
 ]
