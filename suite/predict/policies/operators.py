@@ -21,7 +21,7 @@ def ops(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trun
     if save == EVERY_SECOND:
         products = {name: products[name] for name in list(products)[::2]}
     if isinstance(save, str) and save.endswith("-down"):
-        del products["down"]
+        products = {n: size for n, size in products.items() if n not in block_flops(config).unread}
     attention = outputs["attn"] if "attn" in names else {}
     return kept_outputs(config, products, attention, len(blocks), exact=set(names) <= set(GROUPS))
 
@@ -36,10 +36,9 @@ def kept_outputs(
 ) -> Trunk:
     """Blocks that are recomputed but for these outputs, each a name and its bytes."""
     flops = block_flops(config)
-    replay = {"qkv": flops.qkv, "out": flops.out, "up": flops.up}
-    if config.model.dropout:
-        replay["down"] = flops.down
-    extra = sum(n for name, n in replay.items() if name not in products)
+    never = set() if config.model.dropout else set(flops.unread)
+    rerun = operator_outputs(config)["mm"].keys() - products.keys() - never
+    extra = sum(getattr(flops, name) for name in rerun)
     return Trunk(
         depth * (input_bytes(config) + sum(products.values()) + sum(attention.values())),
         total(block_tensors(config)),
