@@ -6,9 +6,16 @@ from fnmatch import fnmatchcase
 
 
 def operator_name(text: str) -> str:
-    """``mm`` from any of ``mm``, ``aten.mm``, ``aten::mm`` and ``aten.mm.default``."""
-    name = text.replace("::", ".").removeprefix("torch.ops.").removeprefix("aten.")
-    return name.split(".", maxsplit=1)[0]
+    """``mm`` from any of ``mm``, ``aten.mm``, ``aten::mm`` and ``aten.mm.default``.
+
+    Operators of other libraries keep their namespace: ``library::op`` from ``library.op``,
+    ``library::op.default`` and the like.
+    """
+    namespace, separator, name = text.removeprefix("torch.ops.").replace("::", ".").partition(".")
+    if not separator:
+        return namespace
+    operator = name.split(".", maxsplit=1)[0]
+    return operator if namespace == "aten" else f"{namespace}::{operator}"
 
 
 @dataclass

@@ -23,8 +23,9 @@ ATTENTION_OPERATORS = frozenset(
         "_scaled_dot_product_fused_attention_overrideable",
     }
 )
-# A linear layer dispatches as any of these, depending on its bias, the rank of its input and the mode.
-MATMUL_OPERATORS = frozenset({"mm", "addmm", "linear", "_scaled_mm"})
+# A linear layer dispatches as any of these, depending on its bias, the rank of its input and the mode; all
+# experts' layers together as the last.
+MATMUL_OPERATORS = frozenset({"mm", "addmm", "linear", "_scaled_mm", "recompute_suite::expert_mm"})
 # Either of these in a list means its whole group: which member runs is the device's and the layer's doing.
 GROUPS = {"mm": MATMUL_OPERATORS, "attn": ATTENTION_OPERATORS}
 EVERY_SECOND = "every_second_mm"
@@ -38,7 +39,8 @@ PRESETS = {
     "mm+attn-down": ("mm", "attn"),
     EVERY_SECOND: ("mm", "attn"),
 }
-_DOWN = ("mlp.down", "mlp.experts.down")
+# Backward does read what routed experts return: the router's weights multiply it.
+_DOWN = ("mlp.down", "mlp.shared.down")
 
 
 class Ops(Policy):

@@ -38,12 +38,18 @@ def selected_outputs(config: CellConfig, family: Ops) -> tuple[dict[str, int], d
     if save == EVERY_SECOND:
         products = {name: products[name] for name in list(products)[::2]}
     if isinstance(save, str) and save.endswith("-down"):
-        del products["down"]
+        products = {n: size for n, size in products.items() if n not in block_flops(config).unread}
     return products, outputs["attn"] if "attn" in names else {}
 
 
 # The products by their names in the option and in the tables of tensors.
-_PRODUCTS = {"qkv": "qkv", "wo": "out", "up": "up", "down": "down"}
+_PRODUCTS = {
+    "qkv": ("qkv",),
+    "wo": ("out",),
+    "router": ("router",),
+    "up": ("up", "shared_up"),
+    "down": ("down", "shared_down"),
+}
 
 
 def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
@@ -52,7 +58,8 @@ def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Tr
     assert isinstance(family, Named)
     saved: dict[str, str] = family.config.kept
     outputs, sizes = operator_outputs(config), Sizes.of(config)
-    products = {_PRODUCTS[name]: outputs["mm"][_PRODUCTS[name]] for name in saved if name in _PRODUCTS}
+    held = {part: name for name in saved for part in _PRODUCTS.get(name, ()) if part in outputs["mm"]}
+    products = {part: outputs["mm"][part] for part in held}
     fused = fused_attention(config)
     wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
     plain = {"core.out": wider * sizes.heads}
@@ -62,11 +69,7 @@ def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Tr
         # The weights are rebuilt for backward all the same: the first of the two products runs again.
         half = len(blocks) * block_flops(config).scores // 2
         trunk = replace(trunk, recomputed_flops=trunk.recomputed_flops + half)
-    host = sum(
-        products[_PRODUCTS[name]]
-        for name, action in saved.items()
-        if action == "offload" and name in _PRODUCTS
-    )
+    host = sum(size for part, size in products.items() if saved[held[part]] == "offload")
     if saved.get("core") == "offload":
         host += sum(core.values())
     return replace(
@@ -87,10 +90,9 @@ def kept_outputs(
 ) -> Trunk:
     """Blocks that are recomputed but for these outputs, each a name and its bytes."""
     flops = block_flops(config)
-    replay = {"qkv": flops.qkv, "out": flops.out, "up": flops.up}
-    if config.model.dropout:
-        replay["down"] = flops.down
-    extra = sum(n for name, n in replay.items() if name not in products)
+    never = set() if config.model.dropout else set(flops.unread)
+    rerun = operator_outputs(config)["mm"].keys() - products.keys() - never
+    extra = sum(getattr(flops, name) for name in rerun)
     return Trunk(
         depth * (input_bytes(config) + sum(products.values()) + sum(attention.values())),
         total(block_tensors(config)),

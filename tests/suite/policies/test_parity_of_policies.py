@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from make_cell import POLICIES, make_cell, make_session, policy_id
 
+from suite.cell import Cell
 from suite.config.load import check_policy
 from suite.errors import Unsupported
 from suite.measure import measure
@@ -17,6 +18,8 @@ WORKLOADS = [
     ("llama_nano", {"attention": "eager", "precision": "bf16-true"}),
     ("gpt_nano", {"attention": "sdpa", "model_dropout": 0.1}),
     ("gpt_nano", {"attention": "eager", "precision": "bf16-mixed", "model_dropout": 0.1}),
+    ("moe_nano", {"attention": "sdpa"}),
+    ("moe_micro", {"attention": "eager", "precision": "bf16-mixed"}),
 ]
 
 
@@ -39,8 +42,19 @@ def test_gradients_buffers_and_random_state_equal_those_of_none(
     except Unsupported:
         assert policy in REFUSED_THERE
         return
+    check_parity(cell)
+
+
+@pytest.mark.parametrize("targets", ["moe", "experts", "shared_experts", "router", "norms+experts+router"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
+def test_parts_of_a_mixture(targets: str, precision: str) -> None:
+    check_parity(make_cell("moe_micro", {"family": "modules", "targets": targets}, precision=precision))
+
+
+def check_parity(cell: Cell) -> None:
     found = measure(cell, "parity", 0, make_session())
     assert found.status == "ok", found.error
+    assert found.figures["buffers_differing_count"] == 0
     assert found.figures["parameters_compared_count"] > 10
     assert found.figures["rng_equal_count"] == 1
     allowed = make_policy(cell.config.policy).tolerance(cell.config)

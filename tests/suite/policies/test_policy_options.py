@@ -10,6 +10,7 @@ from suite.config.load import check_policy
 from suite.errors import MatchedNothing, Unsupported, UsageError
 from suite.measure import measure
 from suite.policies import FAMILIES, parse_policy
+from suite.policies.entries import operator_name
 
 REFUSED = [
     ({"family": "magic"}, "expected one of none, full"),
@@ -27,6 +28,8 @@ REFUSED = [
     ({"family": "modules", "targets": []}, "expected some of"),
     ({"family": "modules", "targets": ["attn", "core_attn"]}, "inside attn"),
     ({"family": "modules", "targets": ["mlp", "mlp"]}, "twice"),
+    ({"family": "modules", "targets": ["router", "mlp"]}, "router is inside mlp"),
+    ({"family": "modules", "targets": ["mlp", "moe"]}, "moe is mlp: choose one of them"),
     ({"family": "ops", "save": "matmul"}, "expected one of attn, mm"),
     ({"family": "ops", "save": []}, "expected one of attn, mm"),
     ({"family": "discard", "targets": "norm+gelu"}, "expected all, or some of norm, act, core_attn"),
@@ -100,6 +103,24 @@ def test_policies_of_an_assignment_are_written_in_three_ways() -> None:
     assert cells[0].policy_label == "assignment(blocks=0-1: segments(n=2))"
 
 
+NAMES = [
+    ("mm", ["mm", "aten.mm", "aten::mm", "aten.mm.default", "torch.ops.aten.mm.default"]),
+    ("add", ["aten::add.Tensor", "aten.add.Tensor"]),
+    ("library::op", ["library::op", "library.op", "library::op.default", "torch.ops.library.op.default"]),
+]
+
+
+@pytest.mark.parametrize(("expected", "written"), NAMES)
+def test_an_operators_name_is_one_however_it_is_written(expected: str, written: list[str]) -> None:
+    assert {operator_name(text) for text in written} == {expected}
+    assert operator_name(expected) == expected
+
+
+def test_the_experts_product_is_a_matrix_product() -> None:
+    one = make_cell(policy={"family": "ops", "save": ["recompute_suite.expert_mm"]})
+    assert one.id == make_cell(policy={"family": "ops", "save": ["aten.mm"]}).id
+
+
 CANNOT_APPLY = [
     ({"family": "segments", "n": 9}, {}, "the model has 4 blocks"),
     ({"family": "blocks", "select": "range-8-20"}, {}, "blocks 0 to 3"),
@@ -109,6 +130,16 @@ CANNOT_APPLY = [
     ({"family": "assignment", "blocks": {"9": "full"}}, {}, "blocks 0 to 3"),
     ({"family": "assignment", "blocks": {"0-1": "segments.3"}}, {}, "the model has 2 blocks"),
     ({"family": "rebuild", "targets": "qkv"}, {"attention": "eager"}, "add core_attn"),
+    (
+        {"family": "modules", "targets": ["attn", "experts"]},
+        {},
+        r"targets=experts: llama_nano has none; it has attn, mlp, core_attn, norms$",
+    ),
+    (
+        {"family": "modules", "targets": "shared_experts"},
+        {"model": "moe_nano"},
+        r"moe_nano has none; it has attn, mlp, core_attn, norms, moe, experts, router$",
+    ),
     ({"family": "ops", "save": "attn"}, {"attention": "eager"}, "no fused attention operator"),
     ({"family": "ops", "save": "attn"}, {"model": "gpt_nano", "model_dropout": 0.1}, "dropout"),
 ]
