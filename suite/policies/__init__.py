@@ -14,6 +14,7 @@ from suite.errors import UsageError
 from suite.policies.assignment import Assignment
 from suite.policies.base import Applied, Policy, Region, Tolerance
 from suite.policies.blocks import Blocks
+from suite.policies.compressed import Compressed
 from suite.policies.discard import Discard
 from suite.policies.entries import Entry
 from suite.policies.full import Full
@@ -37,6 +38,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "ops": Ops,
     "named": Named,
     "offload": Offload,
+    "compressed": Compressed,
     "tiled": Tiled,
     "assignment": Assignment,
 }
