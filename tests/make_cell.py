@@ -138,6 +138,10 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "offload", "what": "selective", "min_bytes": 0, "keep_last": 2},
     {"family": "offload", "what": "selective", "ops": "attn", "min_bytes": 0},
     {"family": "offload", "what": "module_inputs", "min_bytes": 0},
+    {"family": "compressed", "what": "inputs", "min_bytes": 0},
+    {"family": "compressed", "what": "inputs", "dtype": "e5m2", "scale": "tensor", "min_bytes": 0},
+    {"family": "compressed", "what": "saved", "min_bytes": 0},
+    {"family": "compressed", "what": "saved", "dtype": "e5m2", "scale": "tensor", "min_bytes": 500},
     {"family": "ops", "save": ["aten.mm", "aten.add"]},
 ]
 

@@ -15,6 +15,7 @@ from suite.policies.assignment import Assignment
 from suite.policies.base import Applied, Policy, Region, Tolerance
 from suite.policies.blocks import Blocks
 from suite.policies.budget import Budget
+from suite.policies.compressed import Compressed
 from suite.policies.discard import Discard
 from suite.policies.entries import Entry
 from suite.policies.full import Full
@@ -38,6 +39,7 @@ FAMILIES: dict[str, type[Policy]] = {
     "ops": Ops,
     "named": Named,
     "offload": Offload,
+    "compressed": Compressed,
     "tiled": Tiled,
     "budget": Budget,
     "assignment": Assignment,

@@ -104,7 +104,7 @@ class Copies(ABC):
             return tensor.detach()  # itself, an output would hold the node that it is an output of
         storage = tensor.untyped_storage()
         known, copy = self._known.get(storage), None
-        if known is not None and known[0] == tensor._version:
+        if known is not None and known[0] == version_of(tensor):
             copy = known[1]()
         if copy is None:
             with torch.no_grad():
@@ -112,7 +112,7 @@ class Copies(ABC):
             if copy is None:
                 return tensor.detach()
             entry.hits += 1
-            self._known[storage] = tensor._version, weakref.ref(copy)
+            self._known[storage] = version_of(tensor), weakref.ref(copy)
         return copy.handle(tensor) if self._fits(copy, tensor) else tensor.detach()
 
     def keep_for(self, module: nn.Module, entry: Entry) -> None:
@@ -165,6 +165,17 @@ class Copies(ABC):
 def storages(values: Iterable[Any]) -> frozenset[int]:
     """The identities of the storages of the tensors among ``values``, for as long as these are alive."""
     return frozenset(id(value.untyped_storage()) for value in values if isinstance(value, Tensor))
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often the storage was written to: autograd's own count, which has no public name.
+
+    Where there is none (an inference tensor, which autograd never keeps) writes go unseen.
+    """
+    try:
+        return int(tensor._version)
+    except (AttributeError, RuntimeError):
+        return 0
 
 
 def restore(kept: Any) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from suite.policies.copies import Copies, Copy
+from suite.policies.copies import Copies, Copy, version_of
 from suite.policies.entries import Entry
 from suite.policies.host_ledger import HostLedger
 from suite.policies.making import HOST, making
@@ -173,13 +173,13 @@ class _BlockCopies:
         """``done`` is of the copy under way, if any: ``tensor`` must not change before."""
         self._copies.append(weakref.ref(copy))
         if done is not None:
-            self._leaving.append((done, tensor, tensor._version))
+            self._leaving.append((done, tensor, version_of(tensor)))
 
     def let_go(self, lane: Lane) -> None:
         """Free what has left. Raises RuntimeError if it was written to while it was on its way."""
         for done, tensor, version in self._leaving:
             lane.wait(done)
-            if tensor._version != version:
+            if version_of(tensor) != version:
                 shape = tuple(tensor.shape)
                 raise RuntimeError(f"a tensor of {shape} was changed in place while it was being offloaded")
         self._leaving.clear()

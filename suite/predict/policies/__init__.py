@@ -12,6 +12,7 @@ from suite.config.schema import CellConfig, PolicyConfig
 from suite.policies import make_policy
 from suite.policies.assignment import Assignment
 from suite.predict.policies.budgets import budget
+from suite.predict.policies.compressing import compressed
 from suite.predict.policies.discarding import discard, rebuild
 from suite.predict.policies.hosting import offload
 from suite.predict.policies.operators import named, ops
@@ -46,6 +47,7 @@ RULES: dict[str, Rule] = {
     "ops": ops,
     "named": named,
     "offload": offload,
+    "compressed": compressed,
     "tiled": tiled,
     "budget": budget,
     "assignment": assignment,

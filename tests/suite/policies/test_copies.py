@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from suite.policies.copies import Handle, restore, storages
+from suite.policies.copies import Handle, restore, storages, version_of
 from suite.policies.entries import Entry
 from suite.policies.host import HostStore
 
@@ -66,6 +66,16 @@ def test_a_storage_that_was_written_to_since_is_copied_anew() -> None:
     assert entry.hits == 2
     assert restore(before).tolist() == [1.0] * 8
     assert restore(after).tolist() == [2.0] * 8
+
+
+def test_without_a_count_of_writes_there_is_one_version() -> None:
+    x = torch.ones(8)
+    before = version_of(x)
+    x.mul_(2)
+    assert version_of(x) == before + 1
+    with torch.inference_mode():
+        y = torch.ones(8)
+    assert version_of(y) == 0
 
 
 def test_a_second_backward_reads_again() -> None:
