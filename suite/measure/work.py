@@ -71,9 +71,7 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             return self._run_higher_order(func, args, kwargs)
-        name: str = func.name()  # type: ignore[no-untyped-call]
-        formula = self._formulas.get(func._overloadpacket) or _BY_NAME.get(name)
-        if formula is None and func is not torch.ops.prim.device.default:
+        if self._formula(func) is None and func is not torch.ops.prim.device.default:
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
@@ -95,11 +93,15 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _count(self, func: OpOverload, args: Any, kwargs: Any, output: Any) -> None:
-        formula = self._formulas.get(func._overloadpacket)
+        formula = self._formula(func)
         flops = 0 if formula is None else formula(*args, **kwargs, out_val=output)
         self.total_flops += flops
         if not func.is_view:
             self._enter(str(func.name()), flops)  # type: ignore[no-untyped-call]
+
+    def _formula(self, func: OpOverload) -> Callable[..., int] | None:
+        name: str = func.name()  # type: ignore[no-untyped-call]
+        return self._formulas.get(func._overloadpacket) or _BY_NAME.get(name)
 
     def _enter(self, operator: str, flops: int) -> None:
         replay = self.backward

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from suite.config.schema import CellConfig
-from suite.errors import UsageError
+from suite.errors import Unsupported, UsageError
 from suite.policies.base import Applied, Policy, Region, Tolerance, require_count
 from suite.policies.entries import Entry, scope_of
 from suite.units import parse_bytes
@@ -59,6 +59,14 @@ class Compressed(Policy):
                 if value not in known:
                     raise UsageError(f"policy.{name}", value, f"expected one of {', '.join(known)}")
             require_count("policy.min_bytes", self.min_bytes)
+
+    def check(self, cell: CellConfig) -> None:
+        """A router must see in the replay what it saw in the forward."""
+        if self.config.what == "inputs" and cell.model.family == "moe":
+            raise Unsupported(
+                "policy.what=inputs: a router replayed from rounded inputs may send tokens elsewhere, "
+                "and gradients to other weights; use policy.what=saved"
+            )
 
     def tolerance(self, cell: CellConfig) -> Tolerance | None:  # noqa: ARG002
         """Twice the rounding of an element, whatever the depth; the loss is exact.

@@ -31,6 +31,12 @@ REFUSED_THERE = [
 ]
 
 
+def refused_for_a_mixture(policy: dict[str, Any]) -> bool:
+    """Its auxiliary loss is over all tokens, and its router must see in a replay what it saw before."""
+    tiles = policy["family"] == "tiled" and policy.get("mlp", 4) > 1
+    return tiles or (policy["family"] == "compressed" and policy["what"] == "inputs")
+
+
 @pytest.mark.parametrize("policy", POLICIES, ids=policy_id)
 @pytest.mark.parametrize(("model", "workload"), WORKLOADS, ids=str)
 def test_gradients_buffers_and_random_state_equal_those_of_none(
@@ -40,7 +46,7 @@ def test_gradients_buffers_and_random_state_equal_those_of_none(
     try:
         check_policy(cell)
     except Unsupported:
-        assert policy in REFUSED_THERE
+        assert policy in REFUSED_THERE or (model.startswith("moe") and refused_for_a_mixture(policy))
         return
     check_parity(cell)
 
