@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from make_cell import make_cell, make_session
 
 from suite.config.schema import DataConfig
-from suite.errors import MatchedNothing, UsageError
+from suite.errors import MatchedNothing, Unsupported, UsageError
 from suite.measure import measure
 from suite.policies import float8, make_policy, parse_policy
 from suite.policies.compressed import ROUNDING, WHAT
@@ -267,3 +267,11 @@ def test_on_an_accelerator_the_loss_may_differ_as_kernels_do() -> None:
     there = tolerance_of(dataclasses.replace(cell.config, device="cuda"))
     assert there.relative == 2 * ROUNDING["e4m3"]
     assert not there.exact_forward
+
+
+def test_a_compiled_graph_would_not_run_the_hooks() -> None:
+    from suite.config.load import check_policy
+
+    cell = make_cell(policy={"family": "compressed"}, compile="block")
+    with pytest.raises(Unsupported, match=r"compile=block: policy=compressed"):
+        check_policy(cell)
