@@ -7,8 +7,8 @@ checkpointed region drops the region without a word.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +20,8 @@ from suite.errors import Unsupported
 from suite.models.decoder import Decoder
 from suite.policies import Applied, Entry
 from suite.policies.traced import rules_in
+
+_PARTITIONER = "torch._functorch.config"
 
 
 class Compilation:
@@ -33,6 +35,8 @@ class Compilation:
         self._inner = torch._dynamo.lookup_backend(backend)
         self._applied = applied
         self.graphs_count = 0
+        with patched(_PARTITIONER, applied.partitioner):
+            pass  # a missing knob is said here, and not out of the compiler
 
     def __call__(self, graph: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
         """Compile ``graph`` as the backend would, under the policy's settings.
@@ -42,9 +46,7 @@ class Compilation:
         self.graphs_count += 1
         found = rules_in(graph.graph)
         entries = [(e, found[e.name]) for e in self._applied.entries if found[e.name]]
-        with ExitStack() as stack:
-            for name, value in self._applied.partitioner.items():
-                stack.enter_context(patched("torch._functorch.config", name, value))
+        with patched(_PARTITIONER, self._applied.partitioner):
             run: Callable[..., Any] = self._inner(graph, inputs)
         return _counting(run, entries) if entries else run
 
@@ -86,17 +88,21 @@ def compile_model(model: Decoder, config: CellConfig, applied: Applied) -> Compi
     return compilation
 
 
-def patched(module: str, name: str, value: Any) -> Any:
-    """A context in which the knob ``name`` of a configuration module of torch's has another value.
+def patched(module: str, settings: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """A context in which knobs of a configuration module of torch's have other values.
 
     Raises Unsupported if this torch has no such knob: nothing then runs as if it had.
     """
+    if not settings:
+        return nullcontext()
     config: Any = importlib.import_module(module)
-    if not hasattr(config, name):
+    missing = [name for name in settings if not hasattr(config, name)]
+    if missing:
         raise Unsupported(
-            f"torch {torch.__version__} has no {module}.{name}; use another version, or compile=none"
+            f"torch {torch.__version__} has no {module}.{missing[0]}; use another version, or compile=none"
         )
-    return config.patch({name: value})
+    context: AbstractContextManager[Any] = config.patch(dict(settings))
+    return context
 
 
 def _compile_in_this_process() -> None:
