@@ -4,9 +4,15 @@
 ones. So a model is compiled once, as the last thing that is done to it, and as methods of the instances:
 parameter names and the state dict stay. One graph or an error (``fullgraph``): a graph break inside a
 checkpointed region drops the region without a word.
+
+What differs from eager mode: nothing is replayed that backward does not need, early stop or not, and what
+comes out of a region may be rebuilt with it. Where backward reads that (the output of ``discard``'s
+products, of ``modules=attn``), its last product runs again too.
 """
 
 import importlib
+import importlib.util
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -110,6 +116,10 @@ def _compile_in_this_process() -> None:
     config: Any = importlib.import_module("torch._inductor.config")
     if hasattr(config, "compile_threads"):
         config.compile_threads = 1
+    # Tracing draws a progress bar where tqdm is there, whose lock is by default one between processes: a
+    # semaphore that outlives a child which does not tear down.
+    if importlib.util.find_spec("tqdm") is not None:
+        importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())
 
 
 def _allow_graphs(depth: int) -> None:
