@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 import torch._dynamo
-from torch._dynamo.exc import TorchDynamoException
+from torch._dynamo import exc
 
 from suite.errors import Unsupported
 from suite.measure.setup import STEP_SEED, Subject, first_batch
@@ -46,7 +46,7 @@ def warm_up(subject: Subject, applied: Applied) -> WarmUp:
     buffers = {name: buffer.clone() for name, buffer in subject.model.named_buffers()}
     try:
         first = _step_time(subject)
-    except TorchDynamoException as problem:
+    except exc.Unsupported as problem:
         family, line = subject.config.policy.family, str(problem).strip().partition("\n")[0]
         raise Unsupported(
             f"compile={subject.config.compile}: torch does not trace policy={family} into one graph: {line}"

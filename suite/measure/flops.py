@@ -57,9 +57,9 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
 def _take_compiled(config: CellConfig, model_flops: int, forward_flops: int) -> Measurement:
     """The counts of a compiled step. Where in the model a product runs is not known there.
 
-    Products reach the counter as operators where the backend calls the library for them. Inductor may
-    make a kernel of its own instead, a sum of products for a single row: then what is counted is the same
-    step as ``aot_eager`` splits it, which calls operators only, and ``counted_on`` says so.
+    Products reach the counter as operators where the backend calls the library for them. Where inductor
+    makes kernels of its own instead, fewer are counted than the model has: then the same step is counted
+    as ``aot_eager`` splits it, which calls operators only, and ``counted_on`` says so.
     """
     backend = config.compile_backend
     counter, forward, warm = _count_compiled(config)

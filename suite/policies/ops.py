@@ -91,8 +91,8 @@ class Ops(Policy):
         if cell.compile != "none" and self._needs_marks:
             save, without = self.config.save, self.config.save.removesuffix("-down")
             raise Unsupported(
-                f"compile={cell.compile}: policy.save={save} tells modules apart in Python, which a "
-                f"compiled graph does not run; use compile=none, policy.save={without} or policy=budget"
+                f"compile={cell.compile}: policy.save={save} tells modules apart in Python, which no "
+                f"compiled graph runs; use compile=none, policy.save={without} or policy=budget"
             )
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:

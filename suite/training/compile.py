@@ -4,11 +4,17 @@
 ones. So a model is compiled once, as the last thing that is done to it, and as methods of the instances:
 parameter names and the state dict stay. One graph or an error (``fullgraph``): a graph break inside a
 checkpointed region drops the region without a word.
+
+What differs from eager mode: nothing is replayed that backward does not need, early stop or not, and what
+comes out of a region may be rebuilt with it. Where backward reads that (the output of ``discard``'s
+products, of ``modules=attn``), its last product runs again too.
 """
 
 import importlib
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
@@ -20,6 +26,8 @@ from suite.errors import Unsupported
 from suite.models.decoder import Decoder
 from suite.policies import Applied, Entry
 from suite.policies.traced import rules_in
+
+_PARTITIONER = "torch._functorch.config"
 
 
 class Compilation:
@@ -33,6 +41,8 @@ class Compilation:
         self._inner = torch._dynamo.lookup_backend(backend)
         self._applied = applied
         self.graphs_count = 0
+        with patched(_PARTITIONER, applied.partitioner):
+            pass  # a missing knob is said here, and not out of the compiler
 
     def __call__(self, graph: fx.GraphModule, inputs: list[torch.Tensor]) -> Callable[..., Any]:
         """Compile ``graph`` as the backend would, under the policy's settings.
@@ -42,9 +52,7 @@ class Compilation:
         self.graphs_count += 1
         found = rules_in(graph.graph)
         entries = [(e, found[e.name]) for e in self._applied.entries if found[e.name]]
-        with ExitStack() as stack:
-            for name, value in self._applied.partitioner.items():
-                stack.enter_context(patched("torch._functorch.config", name, value))
+        with patched(_PARTITIONER, self._applied.partitioner):
             run: Callable[..., Any] = self._inner(graph, inputs)
         return _counting(run, entries) if entries else run
 
@@ -86,17 +94,21 @@ def compile_model(model: Decoder, config: CellConfig, applied: Applied) -> Compi
     return compilation
 
 
-def patched(module: str, name: str, value: Any) -> Any:
-    """A context in which the knob ``name`` of a configuration module of torch's has another value.
+def patched(module: str, settings: Mapping[str, Any]) -> AbstractContextManager[Any]:
+    """A context in which knobs of a configuration module of torch's have other values.
 
     Raises Unsupported if this torch has no such knob: nothing then runs as if it had.
     """
+    if not settings:
+        return nullcontext()
     config: Any = importlib.import_module(module)
-    if not hasattr(config, name):
+    missing = [name for name in settings if not hasattr(config, name)]
+    if missing:
         raise Unsupported(
-            f"torch {torch.__version__} has no {module}.{name}; use another version, or compile=none"
+            f"torch {torch.__version__} has no {module}.{missing[0]}; use another version, or compile=none"
         )
-    return config.patch({name: value})
+    context: AbstractContextManager[Any] = config.patch(dict(settings))
+    return context
 
 
 def _compile_in_this_process() -> None:
@@ -104,6 +116,10 @@ def _compile_in_this_process() -> None:
     config: Any = importlib.import_module("torch._inductor.config")
     if hasattr(config, "compile_threads"):
         config.compile_threads = 1
+    # Tracing draws a progress bar where tqdm is there, whose lock is by default one between processes: a
+    # semaphore that outlives a child which does not tear down.
+    if importlib.util.find_spec("tqdm") is not None:
+        importlib.import_module("tqdm").tqdm.set_lock(threading.RLock())
 
 
 def _allow_graphs(depth: int) -> None:
