@@ -18,7 +18,7 @@ from suite.policies.ops import Ops
 from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
 from suite.policies.tiled import Tiled
-from suite.predict.policies.notation import DENSE, core_terms, norm_extra
+from suite.predict.policies.notation import DENSE, core_terms, norm_terms
 from suite.predict.policies.operators import selected_outputs
 from suite.predict.tensors import attention_in_float32, element_bytes, fused_attention
 
@@ -84,7 +84,7 @@ def _modules(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  
         "attn": ["ur(1+2κ)", *core_terms(config), *mask],
         "mlp": [_ffn(config, "gate_up", "act"), *mask],
         "core_attn": _core_inside(config),
-        "norms": [_times(2, norm_extra(config))],
+        "norms": [_grouped(norm_terms(config, norms=2))],
     }
     work = {
         "attn": ["Fqkv", "Fs", *(["Fo"] if dropout else [])],
@@ -117,14 +117,10 @@ def _rebuild(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  
     work = _sum(costs[target] for target in family.targets if target in costs)
     if family.config.targets == "all":
         return Formula(_sum(["2u", *_masks(config)]), work)
-    dropped = {
-        "norm": ["2N"],
-        "qkv": ["ur(1+2κ)"],
-        "core_attn": core_terms(config),
-        "up": [_ffn(config, "gate_up")],
-        "act": [_ffn(config, "act")],
-    }
-    return Formula(_less(term for target in family.targets for term in dropped[target]), work)
+    dropped = {"norm": ["2N"], "qkv": ["ur(1+2κ)"], "core_attn": core_terms(config)}
+    ffn = [part for target, part in (("up", "gate_up"), ("act", "act")) if target in family.targets]
+    terms = [term for target in family.targets for term in dropped.get(target, [])]
+    return Formula(_less([*terms, *([_ffn(config, *ffn)] if ffn else [])]), work)
 
 
 def _ops(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
@@ -233,6 +229,10 @@ def _times(count: int, term: str) -> str:
     outside = _BRACKETED.sub("", term)
     factor = " " not in outside and "/" not in outside and not term[0].isdigit()
     return f"{count}{term}" if factor else f"{count}({term})"
+
+
+def _grouped(term: str) -> str:
+    return f"({term})" if " " in term else term
 
 
 def _sum(terms: Iterable[str]) -> str:

@@ -49,14 +49,19 @@ def symbols_of(config: CellConfig) -> dict[str, Symbol]:
     lse = 4 * model.n_heads * sizes.rows if fused_attention(config) else 0
     mask = next((t.nbytes for t in block_tensors(config) if t.name == "mlp.mask"), 0)
     plain = [
-        ("r", Fraction(model.n_heads * head_dim(model), model.d_model), "heads · head_dim / h"),
-        ("κ", Fraction(model.n_kv_heads, model.n_heads), "kv_heads / heads"),
-        ("φ", Fraction(model.d_ff, model.d_model), "d_ff / h"),
+        (
+            "r",
+            Fraction(model.n_heads * head_dim(model), model.d_model),
+            "queries' width",
+            "heads · head_dim / h",
+        ),
+        ("κ", Fraction(model.n_kv_heads, model.n_heads), "grouping of keys", "kv_heads / heads"),
+        ("φ", Fraction(model.d_ff, model.d_model), "MLP's width", "d_ff / h"),
     ]
     held = [
         ("u", sizes.u, "a block's input", f"{sizes.u // sizes.rows // model.d_model} · b · s · h"),
         ("A", total(block_tensors(config)), "all that none keeps of a block", _everything(config)),
-        ("N", total(norm) - sizes.u, "one norm's own: output, statistics", f"u + {norm_extra(config)}"),
+        ("N", total(norm) - sizes.u, "one norm's own: output, statistics", norm_terms(config, outputs=1)),
         ("C", core, "attention's own: what it keeps beside q, k, v", _core_definition(config, core)),
         ("RSTD", statistic, "one statistic of a norm", "b · s numbers"),
         ("LSE", lse, "fused attention's log-sum-exp", "4 · heads · b · s"),
@@ -64,7 +69,7 @@ def symbols_of(config: CellConfig) -> dict[str, Symbol]:
         ("D", mask, "one dropout mask", ""),
     ]
     worked = [
-        ("Fg", flops.total - flops.scores, "all matrix products", "Fqkv + Fo + Fgu + Fd"),
+        ("Fg", flops.total - flops.scores, "a block's products with weights", "Fqkv + Fo + Fgu + Fd"),
         ("Fs", flops.scores, "attention, as if not causal", "4 · b · s² · heads · head_dim"),
         ("Fqkv", flops.qkv, "the q, k, v product", ""),
         ("Fo", flops.out, "attention's output product", ""),
@@ -73,20 +78,23 @@ def symbols_of(config: CellConfig) -> dict[str, Symbol]:
         ("Fh", head_flops(config), "the head, once for all blocks", "2 · b · s · h · vocabulary"),
     ]
     return {
-        **{name: Symbol(value, "", "", text) for name, value, text in plain},
+        **{name: Symbol(value, "", words, text) for name, value, words, text in plain},
         **{name: Symbol(Fraction(n), "bytes", words, text) for name, n, words, text in held if n},
         **{name: Symbol(Fraction(n), "flops", words, text) for name, n, words, text in worked},
     }
 
 
-def norm_extra(config: CellConfig) -> str:
-    """What one norm keeps beside its input and its output."""
+def norm_terms(config: CellConfig, *, outputs: int = 0, norms: int = 1) -> str:
+    """What so many norms keep beside their inputs, of their outputs only ``outputs`` each."""
     if config.model.family != "llama":
-        return "2RSTD"
-    if kernels_of(config).fused_rms_norm:
-        return "RSTD"
-    # The composite keeps the scaled input in float32 and, of a narrower input, a float32 copy in its place.
-    return "u + RSTD" if config.precision == "fp32" else "3u + RSTD"
+        copies, statistics = 0, 2
+    elif kernels_of(config).fused_rms_norm:
+        copies, statistics = 0, 1
+    else:
+        # The composite keeps the scaled input in float32; a narrower input, as a float32 copy in its place.
+        copies, statistics = 1 if config.precision == "fp32" else 3, 1
+    counts = ((norms * (copies + outputs), "u"), (norms * statistics, "RSTD"))
+    return " + ".join(f"{count if count > 1 else ''}{name}" for count, name in counts if count)
 
 
 def core_terms(config: CellConfig) -> list[str]:

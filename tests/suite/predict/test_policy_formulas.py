@@ -63,22 +63,23 @@ def with_policy(config: CellConfig, **node: Any) -> CellConfig:
     return dataclasses.replace(config, policy=parse_policy(node))
 
 
-@pytest.mark.parametrize("node", representatives(), ids=lambda n: " ".join(map(str, n.values())))
 @pytest.mark.parametrize(("model", "changes"), WORKLOADS, ids=str)
-def test_formulas_give_the_numbers_of_the_rules(
-    node: dict[str, Any], model: str, changes: dict[str, Any]
-) -> None:
-    config = with_policy(workload(model, changes), **node)
-    try:
-        check_policy(Cell(config))
-    except Unsupported:
-        return
-    formula, trunk, depth = formula_of(config), trunk_of(config), config.model.n_layers
-    assert formula is not None
-    values = {name: symbol.value for name, symbol in symbols_of(config).items()}
-    assert trunk.exact
-    assert evaluate(formula.saved, values) * depth == trunk.saved_bytes, formula.saved
-    assert evaluate(formula.work, values) * depth == trunk.recomputed_flops, formula.work
+def test_formulas_give_the_numbers_of_the_rules(model: str, changes: dict[str, Any]) -> None:
+    values = {name: symbol.value for name, symbol in symbols_of(workload(model, changes)).items()}
+    checked = 0
+    for node in representatives():
+        config = with_policy(workload(model, changes), **node)
+        try:
+            check_policy(Cell(config))
+        except Unsupported:
+            continue
+        formula, trunk, depth = formula_of(config), trunk_of(config), config.model.n_layers
+        assert formula is not None
+        assert trunk.exact
+        assert evaluate(formula.saved, values) * depth == trunk.saved_bytes, (node, formula.saved)
+        assert evaluate(formula.work, values) * depth == trunk.recomputed_flops, (node, formula.work)
+        checked += 1
+    assert checked > 35
 
 
 @pytest.mark.parametrize(("model", "changes"), WORKLOADS, ids=str)
