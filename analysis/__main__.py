@@ -9,7 +9,7 @@ import typer
 from suite.errors import UsageError
 
 app = typer.Typer(
-    help="What records of a sweep say, or formulas of a workload. Nothing is measured, no record is changed.",
+    help="What records of a sweep say, and formulas before there are any. Nothing is measured or changed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
