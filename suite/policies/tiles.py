@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from suite.models.loss import IGNORED
 from suite.policies.entries import Entry
+from suite.policies.traced import hit
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
@@ -25,8 +26,8 @@ def tile_mlp(mlp: nn.Module, tiles: int, entry: Entry) -> None:
     def forward(x: Tensor) -> Tensor:
         outputs = []
         for part in x.chunk(tiles, dim=1):
-            entry.hits += 1
-            outputs.append(checkpoint(inner, part, use_reentrant=False))
+            with hit(entry):
+                outputs.append(checkpoint(inner, part, use_reentrant=False))
         return torch.cat(outputs, dim=1)
 
     mlp.project = forward  # type: ignore[assignment]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from suite.config.schema import CellConfig, PolicyConfig
-from suite.models.shape import head_dim
+from suite.models.shape import FAMILIES, head_dim
 from suite.policies import make_policy
 from suite.policies.compressed import Compressed
 from suite.predict.policies.regions import block_replay
@@ -18,8 +18,8 @@ from suite.predict.tensors import (
 )
 
 _SCALE_BYTES = 4
-# What stays exact, by the last part of its name: statistics, masks and biases.
-_EXACT = frozenset({"rstd", "mean", "lse", "mask", "bias"})
+# What stays exact, by the last part of its name: statistics, masks, biases, and whole numbers.
+_EXACT = frozenset({"rstd", "mean", "lse", "mask", "bias", "indices", "order", "inverse", "offsets"})
 
 
 def compressed(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
@@ -36,7 +36,9 @@ def compressed(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) 
         )
     sizes = {t: _kept(config, family, t, _element_bytes(config, t)) for t in tensors if t.kept}
     largest = max(t.nbytes for t in tensors)
-    return Trunk(depth * sum(sizes.values()), largest)
+    # The rows of what a router keeps, and which of it has too few elements to gain, are not written out.
+    exact = not FAMILIES[config.model.family].routed
+    return Trunk(depth * sum(sizes.values()), largest, exact=exact)
 
 
 def _kept(config: CellConfig, family: Compressed, tensor: Tensor, element: int) -> int:
@@ -49,9 +51,11 @@ def _kept(config: CellConfig, family: Compressed, tensor: Tensor, element: int) 
 
 def _element_bytes(config: CellConfig, tensor: Tensor) -> int:
     """Norms, and attention where it falls apart, compute in float32."""
-    part, name = tensor.name.split(".")
-    widened = name in ("cast", "scaled") or (
-        part == "core" and name != "out" and attention_in_float32(config)
+    part, *_, name = tensor.name.split(".")
+    widened = (
+        tensor.name.startswith("mlp.router.")
+        or name in ("cast", "scaled")
+        or (part == "core" and name != "out" and attention_in_float32(config))
     )
     return 4 if widened else element_bytes(config)
 
@@ -67,6 +71,7 @@ def _row_length(config: CellConfig, name: str) -> int:
         return model.n_heads * head_dim(model)  # the output product is the first to keep it
     if part == "core" or name in ("attn.qkv", "attn.rotated_qk", "attn.v"):
         return head_dim(model)
-    if name == "mlp.gate_up":
-        return model.d_ff  # gate and up are two views of it
+    if name in ("mlp.rows", "mlp.unsorted"):
+        return model.d_model
+    # Gate and up are two views of one product.
     return model.d_ff if part == "mlp" else model.d_model
