@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from analysis.compare import Row, Workload
 from analysis.detail import gradients
-from analysis.statistics import overlap, show_change
+from analysis.statistics import overlap
+from suite.paired import show_change
 from suite.units import show_bytes, show_seconds
 
 
@@ -45,6 +46,8 @@ def answer(workload: Workload, budget_bytes: int | None) -> Answer:
 
 def cost_text(row: Row, workload: Workload) -> str:
     """What a cell costs in words: ``+7.2 % [5.9, 8.5] step time against none``."""
+    if row.cost is None and row.summary.step_time_s is not None:
+        return f"step time not measured beside {workload.baseline_policy}"
     if row.cost is None:
         return "no time measured"
     if workload.cost_kind == "flops":

@@ -31,7 +31,11 @@ _HEADLINES = (
 
 @dataclass(frozen=True)
 class CellSummary:
-    """What a table row, a plot point and an MLflow run show of one cell. None: not measured."""
+    """What a table row, a plot point and an MLflow run show of one cell. None: not measured.
+
+    ``rounds_s`` holds step times by round; ``rounds_by_session_s`` by session and round, which is what
+    may be compared with another cell (:mod:`suite.paired`).
+    """
 
     cell: str
     workload: str
@@ -54,6 +58,7 @@ class CellSummary:
     hfu_ratio: float | None = None
     peak_flops_source: str | None = None
     rounds_s: dict[int, float] = field(default_factory=dict)
+    rounds_by_session_s: dict[tuple[str, int], float] = field(default_factory=dict)
     memory: Record | None = None
     flops: Record | None = None
     parity: Record | None = None
@@ -115,6 +120,7 @@ def _collect(records: list[Record]) -> CellSummary:
         reason=(worst.error or {}).get("message", ""),
         peak_phase=memory.detail.get("peak_phase") if memory else None,
         rounds_s={r.round: r.figures["step_time_s"] for r in measured},
+        rounds_by_session_s={(r.session, r.round): r.figures["step_time_s"] for r in measured},
         memory=memory,
         flops=flops,
         parity=single.get("parity"),

@@ -37,7 +37,7 @@ def test_a_sweep_runs_every_pass_once_and_says_where_things_are(sweep, capsys):
         f"report   {sweep.runs / 'reports' / 'index.html'}",
         "tracking nowhere\n         look: true\n",
         "status    ok",
-        "step      1 s, median of 2 rounds, 1 tokens/s, 1.00 x none",
+        "step      1 s, median of 2 rounds, 1 tokens/s, +0.0 % [0.0, 0.0] against none",
     ):
         assert text in said
 
@@ -177,7 +177,7 @@ def test_many_cells_make_a_table_with_ratios(sweep, capsys):
     sweep.run(cells)
     said = capsys.readouterr().out
     rows = [line.split() for line in said.splitlines() if line.startswith("  ")]
-    assert ["none", "16", "ok", "1,000", "B", "1", "B", "1", "s", "1.00", "1"] in rows
+    assert ["none", "16", "ok", "1,000", "B", "1", "B", "1", "s", "reference", "1"] in rows
     assert "wrong: scenario(do=wrong, at=parity), tiny s=16" in said
     assert "4 cells: 1 wrong, 1 unsupported, 2 ok" in said
 

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.statistics import PairedRatio, overlap, paired_ratio, pareto_front, show_change, spread_of
+from analysis.statistics import overlap, pareto_front, spread_of
+from suite.paired import PairedRatio, paired_ratio, show_change
 
 seconds = st.floats(min_value=1e-4, max_value=1e4)
 rounds = st.lists(st.tuples(seconds, seconds), min_size=2, max_size=12)
