@@ -6,7 +6,7 @@ from typing import Any, TextIO
 
 from runners.eta import Estimated, estimated, weight
 from runners.pool import leases
-from runners.schedule import blocks, cell_keys, outstanding, redo_rule
+from runners.schedule import Rules, blocks, cell_keys, outstanding, redo_rule
 from runners.text_table import TextTable
 from suite.cell import Cell
 from suite.config.schema import CellConfig, HardwareConfig, SessionConfig
@@ -33,21 +33,23 @@ def print_plan(
     stream = out if out is not None else sys.stdout
     records = {record.key: record for record in store.records()}
     going = [cell for cell in cells if cell.id not in refused]
-    redo = redo_rule(session.retry, "~" if "all" in session.retry else "")
+    rules = Rules(
+        passes=lambda cell: session.passes_of(cell.id),
+        rounds=session.rounds,
+        budget_bytes=session.budget_bytes,
+        records=records,
+        redo=redo_rule(session.retry, "~" if "all" in session.retry else ""),
+        reference=session.reference,
+    )
     rate, source = flops_per_s(list(records.values()), session.hardware, going)
     seconds: dict[str, float] = {}
+    again = 0
     for block in blocks(going, session.reference):
         rows, total = [], 0.0
+        left = outstanding(block, rules)
+        again += sum(rules.stands(key) is not None for todo in left.values() for key in todo)
         for cell in block:
-            prediction = predict(cell.config)
-            todo = outstanding(
-                cell,
-                passes=lambda cell: session.passes_of(cell.id),
-                rounds=session.rounds,
-                budget_bytes=session.budget_bytes,
-                records=records,
-                redo=redo,
-            )
+            prediction, todo = predict(cell.config), left[cell.id]
             work = sum(weight(prediction.step_flops, key.pass_, session.trainer) for key in todo)
             total += work / rate
             known = {*cell_keys(cell, session.passes_of(cell.id), session.rounds)} & records.keys() - {
@@ -80,9 +82,16 @@ def print_plan(
     budget = f", budget {show_bytes(session.budget_bytes)}" if session.budget_bytes is not None else ""
     stream.write(
         f"\n{len(cells)} cells, {len(refused)} of them unsupported; passes: {passes}{budget}\n"
+        f"{_said_again(again)}"
         f"{_duration(wall_s, rate, source)}; nothing was started\n"
     )
     stream.flush()
+
+
+def _said_again(rounds: int) -> str:
+    if not rounds:
+        return ""
+    return f"{rounds} measured rounds run again: only rounds of one session can be compared\n"
 
 
 def _duration(wall_s: float, rate: float, source: str) -> str:

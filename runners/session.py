@@ -13,7 +13,7 @@ from runners.job import MEASURE, Job, timestamp
 from runners.memory_limit import host_memory_limit
 from runners.pool import Lease, leases
 from runners.progress import Board, for_terminal, new_rows
-from runners.schedule import BlockSchedule, Step, blocks, cell_keys, outstanding, redo_rule
+from runners.schedule import BlockSchedule, Rules, Step, blocks, cell_keys, outstanding, redo_rule
 from suite.cell import Cell
 from suite.config.schema import SessionConfig
 from suite.measure.code_version import code_version
@@ -78,6 +78,8 @@ def run_session(
                 root=store.root,
                 code=code,
                 fingerprint=fingerprint,
+                # Since when this program runs tells its rounds from those of any other start.
+                session_id=now["updated_at"],
                 environment=dict(lease.environment),
                 host_memory_bytes=limit if cell.config.device == "cpu" else None,
                 measure=measure,
@@ -106,7 +108,14 @@ class _Run:
         self._reasons = refused
         self._going = [cell for cell in cells if cell.id not in refused]
         self._records = {record.key: record for record in store.records()}
-        self._redo = redo_rule(session.retry, current["redo_before"])
+        self._rules = Rules(
+            passes=self._passes_of,
+            rounds=session.rounds,
+            budget_bytes=session.budget_bytes,
+            records=self._records,
+            redo=redo_rule(session.retry, current["redo_before"]),
+            reference=session.reference,
+        )
         self._workloads = {cell.id: cell.workload_id for cell in cells}
         self._failures = 0
         self._eta = Eta(session.trainer)
@@ -115,10 +124,11 @@ class _Run:
 
     def _new_board(self) -> Board:
         pending: set[RecordKey] = set()
-        for cell in self._going:
-            todo = outstanding(cell, **self._rules())
-            self._eta.add(cell, todo)
-            pending.update(todo)
+        for block in blocks(self._going, self._session.reference):
+            left = outstanding(block, self._rules)
+            for cell in block:
+                self._eta.add(cell, left[cell.id])
+                pending.update(left[cell.id])
         return Board(
             name=self._session.name,
             rounds=self._session.rounds,
@@ -162,16 +172,17 @@ class _Run:
         return True
 
     def _schedule(self, block: Sequence[Cell]) -> BlockSchedule:
-        return BlockSchedule(block, completed=self._completed, **self._rules())
+        return BlockSchedule(block, self._rules, completed=self._completed, remeasuring=self._remeasuring)
 
-    def _rules(self) -> dict[str, Any]:
-        return {
-            "passes": self._passes_of,
-            "rounds": self._session.rounds,
-            "budget_bytes": self._session.budget_bytes,
-            "records": self._records,
-            "redo": self._redo,
-        }
+    def _remeasuring(self, keys: frozenset[RecordKey]) -> None:
+        names = [cell.policy_label for cell in self._cells if cell.id in {key.cell for key in keys}]
+        self.progress.note(
+            f"measuring {len(keys)} rounds of {', '.join(names)} again: only rounds of one session can be "
+            "compared"
+        )
+        for key in keys - self.progress.board.pending:
+            self._eta.add(next(cell for cell in self._cells if cell.id == key.cell), [key])
+            self.progress.board.pending.add(key)
 
     def _passes_of(self, cell: Cell) -> tuple[str, ...]:
         return self._session.passes_of(cell.id)

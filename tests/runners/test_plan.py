@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import pytest
@@ -53,6 +54,23 @@ def test_what_is_measured_is_not_planned_again_nor_what_follows_a_verdict(tmp_pa
     again = planned(tmp_path, cells, retry=("all",))
     assert [row.split()[1] for row in again.splitlines() if row.startswith("  ")][1:] == ["5", "5", "5"]
     assert "nothing is left to run; nothing was started" in planned(tmp_path, cells[:2])
+
+
+def test_rounds_that_run_again_to_be_compared_are_planned_and_said(tmp_path):
+    cells = [make_cell("none"), make_cell("ok")]
+    store = RecordStore(tmp_path / "night")
+    for key in cell_keys(cells[1], ("memory", "flops", "parity", "time"), 2):
+        record = record_of(cells[1], key.pass_, key.round, "crash", session="old")
+        store.write(record if key.pass_ != "time" else healthy_round(record))
+    text = planned(tmp_path, cells, passes=("time",))
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    assert [row[1:3] for row in rows[1:]] == [["2", "0"], ["2", "0"]]
+    assert "\n2 measured rounds run again: only rounds of one session can be compared\n" in text
+
+
+def healthy_round(record):
+    figures = {"step_time_s": 1.0, "tokens_per_s": 1.0, "steps_count": 1}
+    return dataclasses.replace(record, status="ok", error=None, figures=figures)
 
 
 def test_devices_share_the_work(tmp_path):

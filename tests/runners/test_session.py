@@ -69,6 +69,17 @@ def test_a_cell_over_budget_is_oom_until_the_budget_is_raised(sweep, capsys):
     assert "status    oom: needs 2.9 KiB in step, the budget is 2.0 KiB" in capsys.readouterr().out
     assert sweep.run([make_cell("none"), cell], budget_bytes=4000) == 0
     assert passes_of(sweep, cell) == ALL
+    # Two rounds of the reference, of another time of day, are no evidence about this cell.
+    again = "measuring 2 rounds of none again: only rounds of one session can be compared"
+    said = capsys.readouterr().out
+    assert again in said
+    assert "[6/6] ok" in said
+    assert passes_of(sweep, make_cell("none")) == [*ALL, *ALL[3:]]
+    rounds = [r for r in sweep.store.records() if r.pass_ == "time"]
+    assert len({r.session for r in rounds}) == 1
+    assert rounds[0].session > ""
+    assert sweep.run([make_cell("none"), cell], budget_bytes=4000) == 0
+    assert passes_of(sweep, cell) == ALL
 
 
 def test_bad_records_are_redone_only_when_named(sweep):
