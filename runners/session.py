@@ -17,6 +17,7 @@ from runners.schedule import BlockSchedule, Rules, Step, blocks, cell_keys, outs
 from suite.cell import Cell
 from suite.config.schema import SessionConfig
 from suite.measure.code_version import code_version
+from suite.peak import peak_rates
 from suite.record import Record, RecordKey
 from suite.store import RecordStore
 from suite.summary import CellSummary, summarise
@@ -117,6 +118,7 @@ class _Run:
             reference=session.reference,
         )
         self._workloads = {cell.id: cell.workload_id for cell in cells}
+        self._mirrored: dict[str, CellSummary] = {}
         self._failures = 0
         self._eta = Eta(session.trainer)
         self.progress = for_terminal(self._new_board())
@@ -157,6 +159,8 @@ class _Run:
             page = None
             if report is not None and not hurried:
                 page = self._spared("the report failed", lambda: report(self._store.root))
+            if not hurried:
+                self._mirror_what_changed()
             folder = page.parent if page is not None else None
             self._spared("tracking failed", lambda: self._tracker.close(self._manifest, folder))
         return self._say(page, state)
@@ -234,7 +238,17 @@ class _Run:
         )
         summary = self._summaries(self._workloads[cell.id])[cell.id]
         self.progress.completed(summary)
+        self._mirror(summary)
+
+    def _mirror(self, summary: CellSummary) -> None:
+        self._mirrored[summary.cell] = summary
         self._spared("tracking failed", lambda: self._tracker.cell(summary, self._store))
+
+    def _mirror_what_changed(self) -> None:
+        """What is said of a cell may hang on cells that came later: its reference, the best peak rate."""
+        for cell, summary in self._summaries().items():
+            if self._mirrored.get(cell, summary) != summary:
+                self._mirror(summary)
 
     def _summaries(self, workload: str | None = None) -> dict[str, CellSummary]:
         wanted = [
@@ -242,8 +256,12 @@ class _Run:
             for record in self._records.values()
             if record.cell in self._workloads and workload in (None, record.workload)
         ]
-        budget, reference = self._session.budget_bytes, self._session.reference
-        return summarise(wanted, budget_bytes=budget, reference=reference)
+        return summarise(
+            wanted,
+            budget_bytes=self._session.budget_bytes,
+            reference=self._session.reference,
+            rates=peak_rates(self._records.values()),
+        )
 
     def _spared(self, failing: str, action: Callable[[], T]) -> T | None:
         """Nothing measured is lost because something that only shows it failed: that is one line."""

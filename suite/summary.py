@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.cell import policy_label, workload_label
+from suite.peak import PeakRate, RateKey, peak_rates, rate_key
 from suite.record import Record
 from suite.units import show_bytes
 
@@ -76,12 +77,18 @@ def summarise(
     *,
     budget_bytes: int | None,
     reference: str = "none",
+    rates: Mapping[RateKey, PeakRate] | None = None,
 ) -> dict[str, CellSummary]:
-    """Cell id to summary, judged against ``budget_bytes`` and the cells of the ``reference`` policy."""
+    """Cell id to summary, judged against ``budget_bytes`` and the cells of the ``reference`` policy.
+
+    ``rates`` are the denominators of MFU where ``records`` are not the whole sweep.
+    """
+    records = list(records)
+    rates = peak_rates(records) if rates is None else rates
     by_cell: dict[str, list[Record]] = {}
     for record in records:
         by_cell.setdefault(record.cell, []).append(record)
-    raw = {cell: _collect(found) for cell, found in by_cell.items()}
+    raw = {cell: _collect(found, rates) for cell, found in by_cell.items()}
     references = {s.workload: s for s in raw.values() if s.policy == reference}
     return {
         cell: _judge(summary, references.get(summary.workload), budget_bytes)
@@ -89,7 +96,7 @@ def summarise(
     }
 
 
-def _collect(records: list[Record]) -> CellSummary:
+def _collect(records: list[Record], rates: Mapping[RateKey, PeakRate]) -> CellSummary:
     first = records[0]
     single = {r.pass_: r for r in records if r.pass_ != "time"}
     times = tuple(sorted((r for r in records if r.pass_ == "time"), key=lambda r: r.round))
@@ -105,11 +112,11 @@ def _collect(records: list[Record]) -> CellSummary:
         step = statistics.median(r.figures["step_time_s"] for r in measured)
         values["step_time_s"] = step
         values["tokens_per_s"] = statistics.median(r.figures["tokens_per_s"] for r in measured)
-        rate = statistics.median(r.figures.get("peak_flops_per_s", 0.0) for r in measured)
-        values["peak_flops_source"] = measured[0].detail.get("peak_flops_source")
-        if rate and values["model_flops"] is not None:
-            values["mfu_ratio"] = values["model_flops"] / step / rate
-            values["hfu_ratio"] = values["executed_flops"] / step / rate
+        peak = rates.get(rate_key(measured[0]))
+        values["peak_flops_source"] = peak.source if peak else measured[0].detail.get("peak_flops_source")
+        if peak and values["model_flops"] is not None:
+            values["mfu_ratio"] = values["model_flops"] / step / peak.flops_per_s
+            values["hfu_ratio"] = values["executed_flops"] / step / peak.flops_per_s
     return CellSummary(
         cell=first.cell,
         workload=first.workload,

@@ -94,7 +94,7 @@ def test_a_budget_is_judged_and_raising_it_measures_only_what_is_missing(tmp_pat
     ]
     done = suite(tmp_path, *words, "budget=10MiB")
     assert done.returncode == 0, done.stderr
-    store = _store(tmp_path)
+    store = _store(tmp_path, "b")
     before = store.records()
     verdicts = summarise(before, budget_bytes=10 * 2**20)
     assert {s.policy: s.status for s in verdicts.values()} == {"none": "oom", "full": "ok"}

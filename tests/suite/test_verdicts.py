@@ -8,6 +8,7 @@ from make_cell import make_cell
 from record_cases import FIGURES, record
 
 from suite.cell import Cell, config_of
+from suite.peak import MEASURED, peak_rates
 from suite.record import Record
 from suite.summary import CellSummary, count_statuses, over_budget, summarise
 
@@ -37,6 +38,29 @@ def test_a_healthy_cell_has_its_headlines() -> None:
     assert found.mfu_ratio == pytest.approx(1000 / 0.5 / 1e4)
     assert found.hfu_ratio == pytest.approx(1250 / 0.5 / 1e4)
     assert len(found.records) == 4
+
+
+def test_mfu_has_one_denominator_so_that_it_falls_as_the_step_time_rises() -> None:
+    source = f"{MEASURED}fp32 product of 1024 x 1024 matrices on 2 threads"
+
+    def rounds(cell: Cell, step: float, *rates: float) -> list[Record]:
+        figures = [{**FIGURES["time"], "step_time_s": step, "peak_flops_per_s": rate} for rate in rates]
+        detail = {"peak_flops_source": source}
+        return [
+            record("time", cell=cell, round_=r, figures=f, detail=detail) for r, f in enumerate(figures)
+        ]
+
+    # The slower cell met the slower moments of the machine.
+    fast = [record("flops", cell=NONE), *rounds(NONE, 0.5, 1e4, 2e4)]
+    slow = [record("flops", cell=FULL), *rounds(FULL, 0.6, 4e3, 5e3)]
+    found = summarise([*fast, *slow], budget_bytes=None)
+    assert found[NONE.id].mfu_ratio == pytest.approx(1000 / 0.5 / 2e4)
+    assert found[FULL.id].mfu_ratio == pytest.approx(1000 / 0.6 / 2e4)
+    assert found[FULL.id].peak_flops_source == (
+        "the best that 4 rounds of this sweep measured: fp32 product of 1024 x 1024 matrices on 2 threads"
+    )
+    alone = summarise(slow, budget_bytes=None, rates=peak_rates([*fast, *slow]))
+    assert alone[FULL.id] == found[FULL.id]
 
 
 def test_the_median_is_over_rounds_that_were_ok() -> None:

@@ -188,6 +188,17 @@ def test_a_series_measured_again_never_mixes_with_the_old_one(backend: Backend) 
     assert deleted == [before.info.run_id]
 
 
+def test_a_better_peak_rate_that_another_cell_measured_lowers_the_mfu(backend: Backend) -> None:
+    sweep = small_sweep(backend.records)
+    mirror(backend, sweep)
+    reader = Reader(backend)
+    before = reader.children()["none"].data.metrics["mfu_ratio"]
+    figures = {"step_time_s": 1.0, "tokens_per_s": 1.0, "steps_count": 5, "peak_flops_per_s": 2e11}
+    sweep.write(sweep.cells[1], "time", 1, figures=figures)
+    mirror(backend, sweep)
+    assert reader.children()["none"].data.metrics["mfu_ratio"] == before / 2
+
+
 def test_a_sweep_begun_anew_has_a_parent_of_its_own(backend: Backend) -> None:
     mirror(backend, small_sweep(backend.records))
     mirror(backend, small_sweep(backend.records, created_at="2026-03-02T08:00:00+00:00"))
