@@ -12,6 +12,7 @@ from suite.cell import Cell
 from suite.config.schema import CellConfig, HardwareConfig, SessionConfig
 from suite.record import Record
 from suite.store import RecordStore
+from suite.summary import CellSummary, summarise
 from suite.units import show_bytes, show_count, show_seconds
 
 # Without a measurement of this machine: what a training step usually gets out of it.
@@ -29,9 +30,13 @@ def print_plan(
     predict: Callable[[CellConfig], Estimated] = estimated,
     out: TextIO | None = None,
 ) -> None:
-    """Print each cell's passes, those already measured, its estimated peak and time, and the sums."""
+    """Print each cell's passes, those already measured, its peak and time, and the sums.
+
+    A peak that is measured stands with its verdict; any other is an estimate and says so.
+    """
     stream = out if out is not None else sys.stdout
     records = {record.key: record for record in store.records()}
+    measured = summarise(records.values(), budget_bytes=session.budget_bytes, reference=session.reference)
     going = [cell for cell in cells if cell.id not in refused]
     rules = Rules(
         passes=lambda cell: session.passes_of(cell.id),
@@ -60,8 +65,7 @@ def print_plan(
                     cell.policy_label,
                     str(len(todo)),
                     str(len(known)),
-                    show_bytes(prediction.peak_bytes),
-                    _fit(prediction, session.budget_bytes),
+                    *_peak(measured.get(cell.id), prediction, session.budget_bytes),
                     show_count(prediction.step_flops or None),
                     show_seconds(work / rate if todo else None),
                 ]
@@ -83,6 +87,7 @@ def print_plan(
     stream.write(
         f"\n{len(cells)} cells, {len(refused)} of them unsupported; passes: {passes}{budget}\n"
         f"{_said_again(again)}"
+        "a peak with ~ is an estimate from formulas, not a measurement\n"
         f"{_duration(wall_s, rate, source)}; nothing was started\n"
     )
     stream.flush()
@@ -117,7 +122,14 @@ def flops_per_s(
     return _CPU_FLOPS_PER_THREAD * threads, f"assumed for {threads} CPU threads"
 
 
-def _fit(prediction: Estimated, budget_bytes: int | None) -> str:
-    if prediction.peak_bytes is None or budget_bytes is None:
-        return "-"
-    return "yes" if prediction.peak_bytes <= budget_bytes else "no: oom"
+def _peak(measured: CellSummary | None, prediction: Estimated, budget_bytes: int | None) -> tuple[str, str]:
+    """The peak, and whether it fits: of what was measured if anything was, else of the estimate."""
+    if measured is not None and measured.status != "ok":
+        peak = f"{show_bytes(measured.peak_bytes)} measured" if measured.peak_bytes is not None else "-"
+        return peak, measured.status if measured.status != "oom" else "no: oom"
+    if measured is not None and measured.peak_bytes is not None:
+        return f"{show_bytes(measured.peak_bytes)} measured", "yes" if budget_bytes is not None else "-"
+    if prediction.peak_bytes is None:
+        return "-", "-"
+    fits = "yes" if prediction.peak_bytes <= (budget_bytes or 0) else "no: oom"
+    return f"~{show_bytes(prediction.peak_bytes)}", "-" if budget_bytes is None else fits
