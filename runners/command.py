@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,12 @@ from suite.config.expand import (
     session_overrides,
 )
 from suite.config.hardware import match_hardware
+from suite.config.known import check_known
 from suite.config.load import check_budget, check_policy, load_cell, load_passes, load_session
 from suite.config.schema import PASSES, HardwareConfig, SessionConfig
 from suite.errors import Unsupported, UsageError
 from suite.store import RecordStore
-from suite.tracking import open_tracker
+from suite.tracking import check_tracking, open_tracker
 
 
 def run_jobs(jobs: Sequence[Sequence[str]]) -> int:
@@ -69,6 +71,7 @@ def _run(
     session = _session(lead, jobs, cells, fingerprint, asked)
     _refuse_all_unsupported(cells, refused)
     check_budget(session.budget_bytes, list(cells.values()))
+    check_tracking(session.tracking)
     chosen = list(cells.values())
     store = RecordStore(Path(session.paths.runs) / session.name)
     if session.plan:
@@ -91,7 +94,14 @@ def _run(
 
 
 def _compose(overrides: list[str]) -> DictConfig:
-    return hydra.compose("config", overrides=overrides)
+    cfg = hydra.compose("config", overrides=overrides)
+    check_known(cfg, _plain_config(), overrides)
+    return cfg
+
+
+@cache
+def _plain_config() -> DictConfig:
+    return hydra.compose("config")
 
 
 def _threads(cfg: DictConfig) -> int:

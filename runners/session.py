@@ -18,7 +18,7 @@ from suite.cell import Cell
 from suite.config.schema import SessionConfig
 from suite.measure.code_version import code_version
 from suite.peak import peak_rates
-from suite.record import Record, RecordKey
+from suite.record import InvalidRecord, Record, RecordKey
 from suite.store import RecordStore
 from suite.summary import CellSummary, summarise
 
@@ -108,7 +108,9 @@ class _Run:
         self._refused = [cell for cell in cells if cell.id in refused]
         self._reasons = refused
         self._going = [cell for cell in cells if cell.id not in refused]
-        self._records = {record.key: record for record in store.records()}
+        found = list(store.scan())
+        self._records = {record.key: record for record in found if isinstance(record, Record)}
+        self._damaged = [problem for problem in found if isinstance(problem, InvalidRecord)]
         self._rules = Rules(
             passes=self._passes_of,
             rounds=session.rounds,
@@ -144,6 +146,7 @@ class _Run:
         with Interrupts() as interrupts:
             try:
                 with self.progress:
+                    self._warn_of_damage()
                     self._record_refused()
                     done = self._run_blocks(Executor(server, self._make_job, self, interrupts), places)
             except BaseException:
@@ -190,6 +193,14 @@ class _Run:
 
     def _passes_of(self, cell: Cell) -> tuple[str, ...]:
         return self._session.passes_of(cell.id)
+
+    def _warn_of_damage(self) -> None:
+        if not self._damaged:
+            return
+        more = f" and {len(self._damaged) - 1} more" if len(self._damaged) > 1 else ""
+        self.progress.note(
+            f"warning: no record, so what it should hold counts as not measured: {self._damaged[0]}{more}"
+        )
 
     def _record_refused(self) -> None:
         for cell in self._refused:

@@ -6,7 +6,7 @@ import pytest
 from suite_process import SMALL, suite
 
 CASES = [
-    (["policy=magic"], "policy=magic: no such policy; expected one of blocks, full"),
+    (["policy=magic"], "policy=magic: no such policy; expected one of assignment, blocks"),
     (["model=llama_nan"], "did you mean llama_nano?"),
     (["seqlen=3"], "seqlen=3: no such key; keys are adopt"),
     (["model.n_layer=3"], "did you mean n_layers?"),
@@ -23,6 +23,19 @@ CASES = [
     (["tracking.uri=http://127.0.0.1:9"], "tracking.uri=http://127.0.0.1:9"),
     (["device=cuda"], "device.type=cuda: this machine has"),
     (["-m", "seq_len=16,-1"], "seq_len=-1: expected a whole number >= 1"),
+    (["model=null"], "model=null: expected one of gpt2_124m"),
+    (["-m", "policy=full,null"], "policy=null: expected one of assignment"),
+    (
+        ["seq_len=8,16"],
+        "seq_len=8,16: several values; -m sweeps over them: python -m suite -m seq_len=8,16",
+    ),
+    (["--foo"], "unrecognized arguments: --foo"),
+    (["+sweep.product=[]"], "sweep.product=[]: no such key; keys are base, name, products, scaled"),
+    (["tracking.uri=foo://bar", "plan=true"], "MLflow has no store for foo://; expected sqlite:///"),
+    (
+        ["-m", "policy=none,blocks", "policy.every_n=2,3"],
+        """'sweep.products=[{policy: [..., "blocks policy.every_n=…"]}]'""",
+    ),
 ]
 
 

@@ -109,11 +109,15 @@ def test_a_repeated_crash_is_not_taken_for_the_earlier_success(sweep):
     assert sweep.status(cell) == "crash"
 
 
-def test_a_record_that_does_not_validate_is_measured_again(sweep):
+def test_a_record_that_does_not_validate_is_announced_and_measured_again(sweep, capsys):
     cell = make_cell("ok")
     sweep.run([cell], passes=("memory",))
     sweep.store.record_path(RecordKey(cell.id, "memory", 0)).write_text('{"status": "ok"')
+    capsys.readouterr()
     assert sweep.run([cell], passes=("memory",)) == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith("warning: no record, so what it should hold counts as not measured: ")
+    assert f"{cell.id}-memory-000.json: not JSON" in said
     assert passes_of(sweep, cell) == [("memory", 0)] * 2
     assert sweep.status(cell) == "ok"
 
