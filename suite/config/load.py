@@ -3,6 +3,7 @@
 Torch-free, and the only place that turns a ``DictConfig`` into the suite's own classes.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -34,7 +35,7 @@ from suite.config.schema import (
     TrackingConfig,
     TrainerConfig,
 )
-from suite.errors import UsageError
+from suite.errors import Impossible, UsageError
 from suite.models.check import check_kernel, check_model
 from suite.models.shape import parameter_count
 from suite.policies import make_policy, parse_policy
@@ -43,7 +44,7 @@ from suite.units import parse_bytes, show_bytes
 
 
 def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
-    """The cell that one composed configuration describes, checked but for what its policy refuses.
+    """The cell that one composed configuration describes, checked but for what :func:`check_policy` says.
 
     Args:
         cfg: composed by Hydra.
@@ -67,13 +68,15 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
         threads=threads or int(device.get("cores") or os.cpu_count() or 1),
         seed=_whole(cfg, "seed", 0),
     )
-    check_model(config)
+    with contextlib.suppress(Impossible):
+        check_model(config)
     check_training(config)
     return Cell(config)
 
 
 def check_policy(cell: Cell) -> None:
-    """Raise Unsupported where the cell's policy or kernel cannot apply to its workload."""
+    """Raise Unsupported where the cell's model, kernel or policy cannot do its workload."""
+    check_model(cell.config)
     check_kernel(cell.config)
     make_policy(cell.config.policy).check(cell.config)
 

@@ -23,6 +23,13 @@ CASES = [
     (["tracking.uri=http://127.0.0.1:9"], "tracking.uri=http://127.0.0.1:9"),
     (["device=cuda"], "device.type=cuda: this machine has"),
     (["-m", "seq_len=16,-1"], "seq_len=-1: expected a whole number >= 1"),
+    (["model=gpt_nano", "seq_len=2048"], "error: seq_len=2048: gpt_nano has learned positions up to"),
+    (
+        ["policy=blocks", "policy.select=range-0-99"],
+        "range-0-99 names block 98; the model has blocks 0 to 3",
+    ),
+    (["-m", "policy=full", "reference=ful", "seq_len=8,16"], "did you mean full?"),
+    (["reference=segments"], "reference=segments: no cell of llama_nano s=256"),
     (["model=null"], "model=null: expected one of gpt2_124m"),
     (["-m", "policy=full,null"], "policy=null: expected one of assignment"),
     (

@@ -71,6 +71,16 @@ def test_a_plan_prints_and_starts_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("records"))
 
 
+def test_a_sweep_gets_its_reference_and_keeps_what_is_possible(tmp_path: Path) -> None:
+    words = ["-m", "model=gpt_nano,llama_nano", "seq_len=1024,2048", "policy=blocks", "policy.every_n=1,2"]
+    done = suite(tmp_path, *words, "reference=full", "plan=true")
+    assert done.returncode == 0, done.stderr
+    # Two cells a workload and their reference; no reference where no cell is possible.
+    assert "11 cells, 2 of them unsupported" in done.stdout
+    assert done.stdout.count("\n  full ") == 3
+    assert done.stdout.count("seq_len=2048: gpt_nano has learned positions up to model.max_seq_len") == 2
+
+
 def test_bytes_and_flops_are_identical_between_two_runs(tmp_path: Path) -> None:
     figures = []
     for name in ("a", "b"):
