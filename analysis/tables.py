@@ -73,7 +73,8 @@ def _verdict(row: Row, workload: Workload, reference: str, unit: ByteUnit, rated
     s = row.summary
     found = gradients(s.parity)
     pending = f"not yet: {row.pending}" if row.pending else ""
-    why = "; ".join(filter(None, (s.reason, pending)))
+    unproven = s.status == "ok" and not s.proven and "parity" not in pending
+    why = "; ".join(filter(None, (s.reason, pending, "gradients not compared" if unproven else "")))
     entries = [
         Entry(s.policy, s.policy),
         *(Entry(value, value) for value in row.dimensions.values()),

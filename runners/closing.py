@@ -66,7 +66,7 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
     lines = [
         ("policy", summary.policy),
         ("workload", summary.workload_label),
-        ("status", summary.status + (f": {summary.reason}" if summary.reason else "")),
+        ("status", _status(summary).replace("*", ", gradients not compared") + _because(summary)),
     ]
     if summary.peak_bytes is not None:
         phase = f" in {summary.peak_phase}" if summary.peak_phase else ""
@@ -84,6 +84,15 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
         versus = f", {ratio.text} against {reference.policy}" if ratio is not None and reference else ""
         lines.append(("step", show_seconds(summary.step_time_s) + spread + rate + versus))
     return "".join(f"{name:<10}{value}\n" for name, value in lines)
+
+
+def _status(summary: CellSummary) -> str:
+    """``ok*`` where nothing has proven that the gradients are right."""
+    return "ok*" if summary.status == "ok" and not summary.proven else summary.status
+
+
+def _because(summary: CellSummary) -> str:
+    return f": {summary.reason}" if summary.reason else ""
 
 
 def _against(reference: CellSummary | None, name: str, show: Callable[[float], str]) -> str:
@@ -106,8 +115,13 @@ def _print_tables(summaries: Sequence[CellSummary], reference: str, out: TextIO)
             if summary.status not in ("ok", "unsupported"):
                 name = f"{summary.policy}, {summary.workload_label}"
                 out.write(f"{summary.status}: {name}: {summary.reason.partition(chr(10))[0]}\n")
-    counts = count_statuses({s.cell: s for s in summaries})
-    out.write(f"{len(summaries)} cells: {', '.join(f'{n} {s}' for s, n in counts.items())}\n")
+    unproven = sum(_status(summary) == "ok*" for summary in summaries)
+    if unproven and len(summaries) <= _MOST_ROWS:
+        out.write("* gradients not compared: no parity pass\n")
+    counts = ", ".join(f"{n} {s}" for s, n in count_statuses({s.cell: s for s in summaries}).items())
+    # The count of ok comes last, as the best status of all.
+    without = f" ({unproven} of them without parity)" if unproven else ""
+    out.write(f"{len(summaries)} cells: {counts}{without}\n")
 
 
 def _length(summary: CellSummary) -> int:
@@ -124,7 +138,7 @@ def _row(summary: CellSummary, reference: CellSummary | None) -> list[str]:
     return [
         summary.policy,
         str(_length(summary)),
-        summary.status,
+        _status(summary),
         show_bytes(summary.peak_bytes),
         show_bytes(summary.saved_bytes),
         show_seconds(summary.step_time_s),

@@ -7,8 +7,10 @@ import dataclasses
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -95,7 +97,7 @@ def _run(
         report=report,
     )
     if report is not None and report.answer:
-        print(f"\n{report.answer}")
+        print(f"\n{_wrapped(report.answer)}")
     return code
 
 
@@ -217,6 +219,18 @@ def _refuse_all_unsupported(cells: dict[str, Cell], refused: dict[str, str]) -> 
         found = _KEY_AND_VALUE.match(refused[cell.id])
         key, value = found.groups() if found else ("policy", cell.policy_label)
         raise UsageError(key, value, refused[cell.id][found.end() if found else 0 :])
+
+
+def _wrapped(text: str) -> str:
+    """``text`` broken between words where a terminal would break it anywhere; whole for other programs."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = [
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    ]
+    return "\n".join(lines)
 
 
 def _command_line() -> str:

@@ -139,6 +139,7 @@ class _Run:
             rows=new_rows(self._cells),
             pending=pending,
             time_left_s=lambda: self._eta.left_s(pending),
+            budget_bytes=self._session.budget_bytes,
         )
 
     def go(self, server: ForkServer, places: Mapping[str, list[Lease]], report: Report | None) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from suite.cell import policy_label, workload_label
 from suite.peak import PeakRate, RateKey, peak_rates, rate_key
 from suite.record import Record
-from suite.units import show_bytes
+from suite.units import show_apart
 
 # Worst first: a cell has the worst status any of its records has.
 _SEVERITY = ("wrong", "crash", "oom", "timeout", "invalid", "unsupported", "interrupted", "noop", "ok")
@@ -64,6 +64,12 @@ class CellSummary:
     flops: Record | None = None
     parity: Record | None = None
     times: tuple[Record, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """Whether its gradients were compared and are right; ``none`` is what others are compared with."""
+        compared = self.parity is not None and self.parity.status == "ok"
+        return compared or self.config["policy"]["family"] == "none"
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -159,7 +165,8 @@ def over_budget(memory: Record | None, budget_bytes: int | None) -> str:
     if peak <= budget_bytes:
         return ""
     phase = memory.detail.get("peak_phase", "step")
-    return f"needs {show_bytes(peak)} in {phase}, the budget is {show_bytes(budget_bytes)}"
+    needed, budget = show_apart(peak, budget_bytes)
+    return f"needs {needed} in {phase}, the budget is {budget}"
 
 
 def _same_work(summary: CellSummary, reference: CellSummary) -> bool:

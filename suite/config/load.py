@@ -40,7 +40,7 @@ from suite.models.check import check_kernel, check_model
 from suite.models.shape import parameter_count
 from suite.policies import make_policy, parse_policy
 from suite.training.check import check_training
-from suite.units import parse_bytes, show_bytes
+from suite.units import parse_bytes, show_apart
 
 
 def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
@@ -86,11 +86,12 @@ def check_budget(budget_bytes: int | None, cells: list[Cell]) -> None:
     if budget_bytes is None or not cells:
         return
     least = min(_parameter_bytes(cell.config) for cell in cells)
+    budget, parameters = show_apart(budget_bytes, least)
     _check(
         budget_bytes >= least,
         "budget",
-        show_bytes(budget_bytes),
-        f"the parameters alone take {show_bytes(least)}: expected more than that",
+        budget,
+        f"the parameters alone take {parameters}: expected more than that",
     )
 
 

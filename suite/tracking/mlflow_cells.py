@@ -186,6 +186,8 @@ def _tags(summary: CellSummary, digest: str, too_large: tuple[Path, ...]) -> dic
 
 def _note(summary: CellSummary, too_large: tuple[Path, ...]) -> str:
     lines = [f"**{summary.status}**" + (f": {summary.reason}" if summary.reason else "")]
+    if summary.status == "ok" and not summary.proven:
+        lines.append("gradients not compared")
     if summary.peak_bytes is not None:
         lines.append(f"peak {show_bytes(summary.peak_bytes)} in {summary.peak_phase or 'the step'}")
     lines += [f"- {warning}" for warning in dict.fromkeys(w for r in summary.records for w in r.warnings)]

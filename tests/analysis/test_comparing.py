@@ -49,8 +49,9 @@ def test_without_times_of_the_reference_the_fastest_policy_is_named_as_baseline(
     found = answer(workload, run.budget_bytes)
     assert found.sentence == (
         "At 1,024 tokens the cheapest policy that fits 100 MiB is ops(save=attn): peak 80.0 MiB, "
-        "step time 100 ms. The reference, none, does not fit (300 MiB). "
-        "Next best: full (60.0 MiB, +20.0 % [20.0, 20.0] step time against ops(save=attn))."
+        "step time 100 ms, gradients not compared. The reference, none, does not fit (300 MiB). "
+        "Next best: full (60.0 MiB, +20.0 % [20.0, 20.0] step time against ops(save=attn), "
+        "gradients not compared)."
     )
 
 
@@ -93,7 +94,7 @@ def test_without_any_time_the_executed_flops_are_the_cost(tmp_path):
     assert workload.cost_kind == "flops"
     assert workload.rows[1].cost == pytest.approx(1.25)
     sentence = answer(workload, run.budget_bytes).sentence
-    assert "is full: peak 40.0 MiB, +25.0 % executed FLOPs against none (no time measured)." in sentence
+    assert "is full: peak 40.0 MiB, +25.0 % executed FLOPs against none (no time measured)" in sentence
 
 
 def test_a_reference_that_fits_needs_no_recomputation(tmp_path):

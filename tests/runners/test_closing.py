@@ -12,7 +12,7 @@ from suite.summary import summarise
 REFERENCE, CELL = make_cell("none"), make_cell("ok")
 
 
-def measured(cell, steps, status="ok"):
+def measured(cell, steps, status="ok", proven=True):
     memory, flops = record_of(cell, "memory", 0, status, peak=3e6), record_of(cell, "flops", 0)
     memory.figures.update(saved_bytes=1e6)
     memory.detail["peak_phase"] = "backward"
@@ -20,7 +20,7 @@ def measured(cell, steps, status="ok"):
     times = [record_of(cell, "time", r) for r in range(len(steps))]
     for record, step in zip(times, steps, strict=True):
         record.figures.update(step_time_s=step, tokens_per_s=100.0)
-    return [memory, flops, *times]
+    return [memory, flops, *([record_of(cell, "parity", 0)] if proven else []), *times]
 
 
 def summaries_of(*groups):
@@ -100,6 +100,19 @@ def test_more_cells_make_a_table_per_workload_sorted_by_length():
     assert rows[3][-3:] == ["%", "1", "G"]
     assert "oom: scenario(do=ok), tiny s=8 b=1 fp32 sdpa adamw-foreach cpu: x\n" in text
     assert "3 cells: 1 oom, 2 ok\n" in text
+
+
+def test_ok_without_parity_is_not_shown_as_proven():
+    bare, wrong = measured(CELL, [2.0], proven=False), measured(make_cell("ok", seq_len=8), [1.0])
+    assert "status    ok, gradients not compared\n" in said(summaries_of(measured(REFERENCE, [1.0]), bare))
+    text = said(summaries_of(measured(REFERENCE, [1.0]), bare, wrong))
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    assert [row[2] for row in rows[1:4]] == [
+        "ok",
+        "ok",
+        "ok*",
+    ]
+    assert "* gradients not compared: no parity pass\n3 cells: 3 ok (1 of them without parity)\n" in text
 
 
 def test_very_many_cells_are_only_counted():

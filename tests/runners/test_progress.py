@@ -52,6 +52,18 @@ def test_plain_lines_tell_each_pass_and_the_time_left():
     assert all("(about 75 s left)" in line for line in lines[:3])
 
 
+def test_a_pass_over_the_budget_is_oom_in_its_only_line():
+    out = io.StringIO()
+    board = new_board()
+    board.budget_bytes = 1024
+    progress = Progress(board, out)
+    record = finish(progress, CELLS[0], "memory", peak_bytes=2048.0)
+    progress.completed(summarise([record], budget_bytes=1024)[CELLS[0].id])
+    (line,) = out.getvalue().splitlines()
+    assert line.startswith("[ 1/12] oom         none, tiny s=16")
+    assert ": memory: needs 2.0 KiB in step, the budget is 1.0 KiB in " in line
+
+
 def test_a_verdict_that_no_pass_has_said_gets_its_own_line():
     out = io.StringIO()
     progress = Progress(new_board(), out)

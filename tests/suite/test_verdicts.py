@@ -84,6 +84,20 @@ def test_a_budget_makes_a_cell_oom_and_says_what_it_needs() -> None:
     assert over_budget(records[0], None) == ""
 
 
+def test_a_peak_just_above_the_budget_does_not_read_like_the_budget() -> None:
+    figures = {**FIGURES["memory"], "peak_bytes": 30 * 2**20 + 20_000}
+    needs = over_budget(record("memory", figures=figures), 30 * 2**20)
+    assert needs == "needs 30.02 MiB in backward, the budget is 30.00 MiB"
+
+
+def test_ok_is_proven_by_parity_alone() -> None:
+    assert _one(_all(FULL), FULL).proven
+    unproven = [r for r in _all(FULL) if r.pass_ != "parity"]
+    assert (_one(unproven, FULL).status, _one(unproven, FULL).proven) == ("ok", False)
+    assert not _one([*unproven, record("parity", cell=FULL, status="wrong")], FULL).proven
+    assert _one([record("memory", cell=NONE)], NONE).proven
+
+
 def test_a_policy_that_changed_nothing_is_a_noop_only_beside_its_reference() -> None:
     reference = _all(NONE, executed_flops=1000, saved_bytes=70)
     same = _all(FULL, executed_flops=1000, saved_bytes=70)
