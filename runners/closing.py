@@ -109,7 +109,7 @@ def _print_tables(summaries: Sequence[CellSummary], reference: str, out: TextIO)
         for title, group in groups.items():
             rows = [_row(s, references.get(s.workload)) for s in sorted(group, key=_length)]
             headers = [header.format(reference) for header in _HEADERS]
-            TextTable(title, headers, rows).print(out)
+            TextTable(title, headers, rows, spare=("recomputed", "saved")).print(out)
             out.write("\n")
         for summary in summaries:
             if summary.status not in ("ok", "unsupported"):
