@@ -1,4 +1,4 @@
-"""``python -m analysis VERB``: what the records of a sweep say."""
+"""``python -m analysis VERB``: what the records of a sweep say, and formulas before there are any."""
 
 import sys
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from suite.errors import UsageError
 
 app = typer.Typer(
-    help="Read the records of a sweep. Nothing is measured, and no record is changed.",
+    help="What records of a sweep say, and formulas before there are any. Nothing is measured or changed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,6 +51,25 @@ def claims(run_dir: RunDir) -> None:
     from analysis.claims.table import print_claims
 
     print_claims(run_dir)
+
+
+@app.command()
+def policies(
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[OVERRIDE]...", help="As of python -m suite: model=llama3_8b seq_len=8192."
+        ),
+    ] = None,
+    form: Annotated[str, typer.Option("--format", help="table, markdown, json or csv.")] = "table",
+) -> None:
+    """What every policy would keep and cost on a workload, from formulas: no record, no device.
+
+    The device is the CPU unless device=cuda is given: it decides which kernels the formulas assume.
+    """
+    from analysis.policies.show import show_policies
+
+    show_policies(overrides or [], form)
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ _DIMENSIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "Attention": lambda c: str(c["attention"]),
     "Optimizer": lambda c: f"{c['optimizer']['kind']}-{c['optimizer']['impl']}",
     "Data": lambda c: str(c["data"]["kind"]),
-    "Compile": lambda c: str(c["compile"]),
+    "Compile": lambda c: "/".join(filter(None, (str(c["compile"]), c.get("compile_backend")))),
     "Device": lambda c: str(c["device"]),
 }
 _SUMMARY_COLUMNS = (

@@ -3,6 +3,7 @@
 Records are files that anyone may have written: what does not have the expected shape is left out.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,7 @@ KINDS = (
     "batch",
     "activation",
     "recomputed",
+    "restored",
     "activation_gradient",
     "workspace",
 )
@@ -55,6 +57,93 @@ def top_tensors(record: Record | None) -> list[Tensor]:
         if isinstance(t, dict) and _is_number(t.get("bytes"))
     ]
     return sorted(tensors, key=lambda t: -t.bytes_)
+
+
+@dataclass(frozen=True)
+class KeptPlace:
+    """What one operator made in the same place of every block and autograd kept."""
+
+    place: str
+    operator: str
+    count: int
+    bytes_: float
+
+
+def kept_places(record: Record | None) -> list[KeptPlace]:
+    """Everything that was alive when the forward ended because backward needs it, largest first."""
+    places = [
+        KeptPlace(
+            _text(row.get("place")), _operator(row), int(_number(row, "count")), _number(row, "bytes")
+        )
+        for row in _rows(record, "kept")
+    ]
+    return sorted((p for p in places if p.bytes_ > 0), key=lambda p: -p.bytes_)
+
+
+@dataclass(frozen=True)
+class RanAgain:
+    """One operator that replays ran in the same place of every block."""
+
+    place: str
+    operator: str
+    calls: int
+    flops: float
+
+
+def ran_again(record: Record | None) -> list[RanAgain]:
+    """Every operator that a replay ran, the most arithmetic first, then the most calls."""
+    work = [
+        RanAgain(
+            _text(row.get("place")),
+            _operator(row),
+            int(_number(row, "replay_calls")),
+            _number(row, "replay_flops"),
+        )
+        for row in _rows(record, "work")
+    ]
+    return sorted((w for w in work if w.calls > 0), key=lambda w: (-w.flops, -w.calls))
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule of a policy and what it did. None: not measured.
+
+    Attributes:
+        spared_flops: of the forward in its scope, what no replay ran again.
+        replayed_flops: of the forward in its scope, the rest.
+        host_bytes: moved to host memory.
+    """
+
+    name: str
+    hits: int
+    kept_bytes: float
+    spared_flops: float | None = None
+    replayed_flops: float | None = None
+    host_bytes: float | None = None
+
+
+def rules(memory: Record | None, flops: Record | None) -> list[Rule]:
+    """The rules of a memory record with what the flops record says of the same ones."""
+    # Rules of an assignment may share a name: they stand in the same order in both records.
+    work: dict[str, list[dict[str, Any]]] = {}
+    for row in _rows(flops, "entries"):
+        work.setdefault(_text(row.get("name")), []).append(row)
+    found = []
+    for row in _rows(memory, "entries"):
+        name = _text(row.get("name"))
+        same = work.get(name) or [{}]
+        done = same.pop(0) if len(same) > 1 else same[0]
+        found.append(
+            Rule(
+                name,
+                int(_number(row, "hits")),
+                _number(row, "kept_bytes"),
+                _maybe(done, "spared_flops"),
+                _maybe(done, "replayed_flops"),
+                _maybe(row, "host_bytes"),
+            )
+        )
+    return found
 
 
 def composition(record: Record | None) -> dict[str, float]:
@@ -128,6 +217,24 @@ def _numbers(record: Record | None, name: str) -> dict[str, float]:
     found: Any = record.detail.get(name) if record else None
     items = found.items() if isinstance(found, Mapping) else ()
     return {str(key): float(value) for key, value in items if _is_number(value)}
+
+
+def _rows(record: Record | None, name: str) -> list[dict[str, Any]]:
+    found: Any = record.detail.get(name) if record else None
+    return [row for row in (found if isinstance(found, list) else ()) if isinstance(row, dict)]
+
+
+def _number(row: Mapping[str, Any], name: str) -> float:
+    return _maybe(row, name) or 0.0
+
+
+def _maybe(row: Mapping[str, Any], name: str) -> float | None:
+    value: Any = row.get(name)
+    return float(value) if _is_number(value) and math.isfinite(value) else None
+
+
+def _operator(row: Mapping[str, Any]) -> str:
+    return _text(row.get("operator")).removeprefix("aten::")
 
 
 def _is_number(value: object) -> bool:

@@ -1,23 +1,30 @@
 """The interactive figures of a report, each with what a reader who cannot see it is told."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import plotly.graph_objects as go
 from markupsafe import Markup
 
 from analysis import plots
 from analysis.answer import Answer
+from analysis.stacked import StackedView
 from analysis.style import STATUS_WORDS, PolicyStyle
 from analysis.views import CompositionView, LengthView, LiveView, NoiseView, ParetoView, live_views
 from suite.units import show_bytes
 
 Styles = dict[str, PolicyStyle]
 
+_KEPT_NOTE = "Beside each bar: the FLOPs that ran again, over those that the step needs."
+
 
 @dataclass(frozen=True)
 class ReportFigure:
-    """``json`` is Plotly's, safe inside a script element; ``note`` is a caption or empty."""
+    """``json`` is Plotly's, safe inside a script element; ``note`` is a caption or empty.
+
+    ``legend`` is (name, colour) of what the page lists above the figure: Plotly's own would take the room
+    of the bars on a narrow screen.
+    """
 
     id: str
     title: str
@@ -25,6 +32,7 @@ class ReportFigure:
     height: int
     json: Markup
     note: str = ""
+    legend: tuple[tuple[str, str], ...] = ()
 
 
 def pareto_figures(views: Sequence[ParetoView], styles: Styles) -> list[ReportFigure]:
@@ -75,8 +83,18 @@ def composition_figures(views: Sequence[CompositionView]) -> list[ReportFigure]:
             for row, kinds in view.bars
         )
         alt = f"Bytes alive at the peak by kind. {'; '.join(parts)}."
-        figure = plots.composition_bars(view)
-        found.append(_figure(f"composition-{len(found)}", view.workload.label, alt, figure))
+        name = f"composition-{len(found)}"
+        found.append(_bars(name, view.stacked(), alt))
+    return found
+
+
+def kept_figures(views: Sequence[StackedView]) -> list[ReportFigure]:
+    """Bytes saved for backward by part of the model, one figure per view."""
+    found: list[ReportFigure] = []
+    for view in views:
+        totals = (f"{bar.name} {show_bytes(bar.total)}, {bar.note}" for bar in view.bars)
+        alt = f"Bytes saved for backward by part of the model. {'; '.join(totals)}."
+        found.append(_bars(f"kept-{len(found)}", view, alt, _KEPT_NOTE))
     return found
 
 
@@ -106,6 +124,11 @@ def noise_figures(views: Sequence[NoiseView], styles: Styles) -> list[ReportFigu
         alt = f"Step time of {len(view.rows)} policies over {rounds} rounds, each against its own mean."
         found.append(_figure(f"noise-{len(found)}", view.workload.label, alt, plots.noise(view, styles)))
     return found
+
+
+def _bars(name: str, view: StackedView, alt: str, note: str = "") -> ReportFigure:
+    legend = tuple((part.replace("_", " "), view.colour(part)) for part in view.parts)
+    return replace(_figure(name, view.title, alt, plots.stacked_bars(view), note), legend=legend)
 
 
 def _figure(name: str, title: str, alt: str, figure: go.Figure, note: str = "") -> ReportFigure:

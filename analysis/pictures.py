@@ -14,17 +14,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from analysis.labels import Placed
+from analysis.stacked import StackedView
 from analysis.style import (
     INK,
-    KIND_COLOURS,
-    OTHER_KIND_COLOUR,
     VERMILLION,
     ByteUnit,
     PolicyStyle,
     byte_unit,
     short,
 )
-from analysis.views import CompositionView, LengthView, ParetoView, round_ticks
+from analysis.views import LengthView, ParetoView, round_ticks
 from suite.units import show_bytes
 
 Styles = dict[str, PolicyStyle]
@@ -67,10 +66,10 @@ def write_peak_by_length(views: Sequence[LengthView], styles: Styles, path: Path
     return _write(views, lambda ax, view: _lengths(ax, view, styles), path, size=(8.4, 4.8), columns=1)
 
 
-def write_composition(views: Sequence[CompositionView], path: Path) -> bool:
-    """What the peak is made of, one panel per group. False: nothing to draw."""
+def write_stacked(views: Sequence[StackedView], path: Path) -> bool:
+    """Stacked bars, one panel per view. False: nothing to draw."""
     most = max((len(view.bars) for view in views), default=0)
-    return _write(views, _composition, path, size=(9.2, 1.5 + 0.3 * most), columns=1)
+    return _write(views, _stacked, path, size=(9.2, 1.5 + 0.3 * most), columns=1)
 
 
 def _write(
@@ -189,30 +188,24 @@ def _lengths(panel: Axes, view: LengthView, styles: Styles) -> None:
     panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8.5)
 
 
-def _composition(panel: Axes, view: CompositionView) -> None:
-    totals = [sum(kinds.values()) for _, kinds in view.bars]
-    unit = byte_unit(totals)
+def _stacked(panel: Axes, view: StackedView) -> None:
+    unit = view.unit
     places = list(range(len(view.bars)))
     starts = [0.0] * len(view.bars)
-    for kind in view.kinds:
-        sizes = [unit(kinds.get(kind, 0.0)) for _, kinds in view.bars]
-        colour = KIND_COLOURS.get(kind, OTHER_KIND_COLOUR)
-        look: dict[str, Any] = {"color": colour, "edgecolor": "white", "linewidth": 0.6, "height": 0.72}
-        panel.barh(places, sizes, left=starts, label=kind.replace("_", " "), **look)
+    for part in view.parts:
+        sizes = [unit(bar.parts.get(part, 0.0)) for bar in view.bars]
+        look: dict[str, Any] = {"color": view.colour(part), "edgecolor": "white", "linewidth": 0.6}
+        panel.barh(places, sizes, left=starts, label=part.replace("_", " "), height=0.72, **look)
         starts = [start + size for start, size in zip(starts, sizes, strict=True)]
-    for place, (row, _), total in zip(places, view.bars, totals, strict=True):
-        words = short(row.summary.peak_phase or "step")
-        if row.summary.status != "ok":
-            words += f", {row.summary.status}"
+    for place, bar in zip(places, view.bars, strict=True):
         beside: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-        panel.annotate(words, (unit(total), place), fontsize=8, color=_LINE, **beside)
-    panel.set_yticks(places, [short(row.summary.policy) for row, _ in view.bars])
+        panel.annotate(bar.note, (unit(bar.total), place), fontsize=8, color=_LINE, **beside)
+    panel.set_yticks(places, [short(bar.name) for bar in view.bars])
     panel.tick_params(axis="y", length=0, labelcolor=_TEXT)
     panel.invert_yaxis()
     panel.grid(visible=False, axis="y")
-    limit = unit(max(totals)) * 1.3
-    panel.set(xlim=(0, limit), xlabel=f"peak, {unit.name}", title=short(view.workload.label, 90))
-    if view.budget_bytes is not None and unit(view.budget_bytes) <= limit:
+    panel.set(xlim=(0, view.end), xlabel=f"{view.axis}, {unit.name}", title=short(view.title, 90))
+    if view.budget_bytes is not None and unit(view.budget_bytes) <= view.end:
         _budget(panel, view.budget_bytes, unit, upright=True)
     panel.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), fontsize=8.5)
 

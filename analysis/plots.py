@@ -19,12 +19,11 @@ from analysis.plot_parts import (
     symbol_of,
     text,
 )
+from analysis.stacked import StackedView
 from analysis.style import (
     GRID,
     INK,
-    KIND_COLOURS,
     MUTED,
-    OTHER_KIND_COLOUR,
     PAPER,
     PHASE_COLOURS,
     VERMILLION,
@@ -33,7 +32,6 @@ from analysis.style import (
     short,
 )
 from analysis.views import (
-    CompositionView,
     LengthView,
     LiveView,
     NoiseView,
@@ -115,44 +113,37 @@ def peak_by_length(view: LengthView, styles: Styles) -> go.Figure:
     return figure.update_layout(legend=LEGEND)
 
 
-def composition_bars(view: CompositionView) -> go.Figure:
-    """Stacked bars: what is alive at the peak, by kind, with the phase in which the peak falls."""
-    unit = byte_unit([sum(kinds.values()) for _, kinds in view.bars])
-    bars = view.bars[::-1]
-    rows = [text(short(row.summary.policy)) for row, _ in bars]
+def stacked_bars(view: StackedView) -> go.Figure:
+    """One stacked bar per policy, with a word at its end."""
+    unit, bars = view.unit, view.bars[::-1]
+    names = [text(short(bar.name)) for bar in bars]
     places = list(range(len(bars)))
-    figure = blank(height=150 + 26 * len(bars))
-    for kind in view.kinds:
-        sizes = [kinds.get(kind, 0.0) for _, kinds in bars]
-        colour = KIND_COLOURS.get(kind, OTHER_KIND_COLOUR)
+    figure = blank(height=84 + 26 * len(bars))
+    for part in view.parts:
+        sizes = [bar.parts.get(part, 0.0) for bar in bars]
         figure.add_bar(
             x=[unit(size) for size in sizes],
             y=places,
             orientation="h",
-            name=text(kind.replace("_", " ")),
-            marker={"color": colour, "line": {"color": PAPER, "width": 1}},
+            name=text(part.replace("_", " ")),
+            marker={"color": view.colour(part), "line": {"color": PAPER, "width": 1}},
             hovertext=[
-                f"{name}<br>{text(kind.replace('_', ' '))}: {show_bytes(size)}"
-                for name, size in zip(rows, sizes, strict=True)
+                f"{name}<br>{text(part.replace('_', ' '))}: {show_bytes(size)}"
+                for name, size in zip(names, sizes, strict=True)
             ],
             hoverinfo="text",
         )
-    for place, (row, kinds) in zip(places, bars, strict=True):
-        words = short(row.summary.peak_phase or "step")
-        if row.summary.status != "ok":
-            words += f", {row.summary.status}"
-        total = unit(sum(kinds.values()))
+    for place, bar in zip(places, bars, strict=True):
         figure.add_annotation(
-            **note_at(words, x=total, y=place, xanchor="left", xshift=4, yanchor="middle")
+            **note_at(bar.note, x=unit(bar.total), y=place, xanchor="left", xshift=4, yanchor="middle")
         )
-    axes(figure, x=f"peak, {unit.name}", y="")
-    longest = max(unit(sum(kinds.values())) for _, kinds in bars)
-    figure.update_xaxes(range=[0, longest * 1.3])
+    axes(figure, x=f"{view.axis}, {unit.name}", y="")
+    figure.update_xaxes(range=[0, view.end])
     figure.update_yaxes(
-        tickvals=places, ticktext=rows, showgrid=False, ticks="", range=[-0.6, len(bars) - 0.4]
+        tickvals=places, ticktext=names, showgrid=False, ticks="", range=[-0.6, len(bars) - 0.4]
     )
-    budget_line(figure, view.budget_bytes, unit, upright=True, within=longest * 1.3)
-    return figure.update_layout(barmode="stack", bargap=0.25, legend=LEGEND)
+    budget_line(figure, view.budget_bytes, unit, upright=True, within=view.end)
+    return figure.update_layout(barmode="stack", bargap=0.25, showlegend=False)
 
 
 def live_memory(view: LiveView, top_bytes: float, styles: Styles, budget_bytes: int | None) -> go.Figure:

@@ -13,6 +13,9 @@ from markupsafe import Markup
 from analysis import figures, pictures, tables
 from analysis.answer import Answer, answer
 from analysis.compare import Comparison, compare, frame
+from analysis.kept import KeptView, charted, kept_views
+from analysis.kept_markdown import kept_markdown
+from analysis.kept_tables import kept_tables
 from analysis.load import RunData, load_run
 from analysis.provenance import provenance
 from analysis.style import STATUS_WORDS, policy_styles
@@ -33,8 +36,8 @@ def write_report(run_dir: Path, out_dir: Path) -> Path:
     """Render the sweep in ``run_dir`` and return the path of ``index.html``.
 
     Writes ``index.html``, ``report.md``, ``cells.csv`` and those of ``pareto.png``,
-    ``peak_by_length.png`` and ``composition.png`` that have something to show. Works on a sweep at
-    any moment: finished, interrupted, or with records missing or damaged. Raises
+    ``peak_by_length.png``, ``composition.png`` and ``kept.png`` that have something to show. Works on a
+    sweep at any moment: finished, interrupted, or with records missing or damaged. Raises
     :class:`suite.errors.UsageError` if ``run_dir`` is no sweep's folder or ``out_dir`` cannot be one.
     """
     run = load_run(run_dir)
@@ -85,6 +88,7 @@ class _Shown:
     paretos: list[Any]
     lengths: list[Any]
     compositions: list[Any]
+    kepts: list[KeptView]
     noises: list[Any]
 
     @staticmethod
@@ -96,6 +100,7 @@ class _Shown:
             paretos=[view for view in paretos if view],
             lengths=length_views(comparison, run.budget_bytes),
             compositions=composition_views(comparison, run.budget_bytes),
+            kepts=kept_views(comparison),
             noises=noise_views(comparison.workloads),
         )
 
@@ -106,12 +111,16 @@ def _write_pictures(shown: _Shown, out_dir: Path) -> dict[str, bool]:
         "length": pictures.write_peak_by_length(
             shown.lengths, shown.styles, out_dir / "peak_by_length.png"
         ),
-        "composition": pictures.write_composition(shown.compositions, out_dir / "composition.png"),
+        "composition": pictures.write_stacked(
+            [view.stacked() for view in shown.compositions], out_dir / "composition.png"
+        ),
+        "kept": pictures.write_stacked(charted(shown.kepts), out_dir / "kept.png"),
     }
 
 
 def _context(run: RunData, comparison: Comparison, shown: _Shown) -> dict[str, Any]:
     told = provenance(run)
+    kept = kept_tables(shown.kepts)
     return {
         "name": run.name,
         "lead": _lead(shown.answers),
@@ -126,6 +135,9 @@ def _context(run: RunData, comparison: Comparison, shown: _Shown) -> dict[str, A
         "compositions": figures.composition_figures(shown.compositions),
         "lives": figures.live_figures(shown.compositions, shown.answers, shown.styles, run.budget_bytes),
         "peaks": tables.peaks(comparison),
+        "kept": kept,
+        "kept_figures": figures.kept_figures(charted(shown.kepts)),
+        "kept_markdown": kept_markdown(shown.kepts, kept),
         "noise_figures": figures.noise_figures(shown.noises[:_MOST_NOISE_FIGURES], shown.styles),
         "noise_left_out": max(0, len(shown.noises) - _MOST_NOISE_FIGURES),
         "noise": tables.noise(shown.noises),

@@ -24,8 +24,21 @@ KIND_COLOURS = {
     "batch": PURPLE,
     "activation": ORANGE,
     "recomputed": "#F6CF7F",  # a lighter activation: what was dropped and computed again
+    "restored": "#FBE3B4",  # lighter still: back from the host, or in its own precision again
     "activation_gradient": GREEN,
     "workspace": "#6E4B2A",
+}
+# Attention in blues, the MLP in browns.
+PART_COLOURS = {
+    "residual stream": PURPLE,
+    "norms": GREEN,
+    "q, k, v": BLUE,
+    "attention": SKY,
+    "attention output": "#1F3A5F",
+    "MLP up": ORANGE,
+    "MLP activation": "#F6CF7F",
+    "MLP down": "#6E4B2A",
+    "head": GREY,
 }
 OTHER_KIND_COLOUR = "#8F7AC7"
 PHASE_COLOURS = {"forward": SKY, "loss": YELLOW, "backward": ORANGE, "optimizer": GREEN}

@@ -9,7 +9,8 @@ from analysis.answer import Answer
 from analysis.compare import Comparison, Row, Workload
 from analysis.detail import KINDS, composition, live_bytes
 from analysis.labels import Box, Placed, place_labels
-from analysis.style import STATUS_WORDS, ByteUnit, short
+from analysis.stacked import Bar, StackedView
+from analysis.style import KIND_COLOURS, STATUS_WORDS, ByteUnit, short
 
 _LABEL_ALL_UP_TO = 14
 _LIVE_CELLS = 4
@@ -191,6 +192,18 @@ class CompositionView:
         """Every kind that occurs, in drawing order."""
         found = {kind for _, kinds in self.bars for kind in kinds}
         return [kind for kind in KINDS if kind in found] + sorted(found - set(KINDS))
+
+    def stacked(self) -> StackedView:
+        """The bars, each with the phase in which the peak falls."""
+        bars = []
+        for row, kinds in self.bars:
+            words = short(row.summary.peak_phase or "step")
+            if row.summary.status != "ok":
+                words += f", {row.summary.status}"
+            bars.append(Bar(row.summary.policy, kinds, words))
+        kinds_drawn = tuple(self.kinds)
+        title, budget = self.workload.label, self.budget_bytes
+        return StackedView(title, "peak", tuple(bars), kinds_drawn, KIND_COLOURS, budget)
 
 
 def composition_views(comparison: Comparison, budget_bytes: int | None) -> list[CompositionView]:

@@ -39,6 +39,9 @@ class Cell:
         for group, names in _DESCRIPTIVE.items():
             for name in names:
                 del identity[group][name]
+        # So that cells which compile nothing are the same as before there was a choice of backends.
+        if not identity["compile_backend"]:
+            del identity["compile_backend"]
         return identity
 
     @cached_property
@@ -108,5 +111,6 @@ def workload_label(resolved: dict[str, Any]) -> str:
     if data["kind"] != "synthetic":
         parts.append(data["kind"])
     if resolved["compile"] != "none":
-        parts.append(f"compile={resolved['compile']}")
+        backend = resolved["compile_backend"]
+        parts.append(f"compile={resolved['compile']}" + (f"/{backend}" if backend != "inductor" else ""))
     return " ".join([*parts, resolved["device"]])

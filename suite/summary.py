@@ -67,7 +67,7 @@ class CellSummary:
 
     @property
     def proven(self) -> bool:
-        """Whether its gradients were compared and are right; plain ``none`` is what others are compared with."""
+        """Whether its gradients were compared and are right; uncompiled ``none`` is the measure of them."""
         compared = self.parity is not None and self.parity.status == "ok"
         plain = self.config["compile"] == "none" and self.config["policy"]["family"] == "none"
         return compared or plain

@@ -32,8 +32,13 @@ def make_model(name: str = "llama_nano", **changes: Any) -> ModelConfig:
 
 
 def base_config(model: ModelConfig, **changes: Any) -> CellConfig:
-    """A workload without a policy; ``changes`` by name, those of the model as ``model_<field>``."""
+    """A workload without a policy; ``changes`` by name, those of the model as ``model_<field>``.
+
+    What is compiled is so by the fast backend, unless ``changes`` say otherwise.
+    """
     shape = {k.removeprefix("model_"): changes.pop(k) for k in list(changes) if k.startswith("model_")}
+    if changes.get("compile", "none") != "none":
+        changes.setdefault("compile_backend", "aot_eager")
     config = CellConfig(
         model=dataclasses.replace(model, **shape),
         policy=PolicyConfig("none"),
@@ -47,6 +52,7 @@ def base_config(model: ModelConfig, **changes: Any) -> CellConfig:
         device="cpu",
         threads=1,
         seed=0,
+        compile_backend="",
     )
     return dataclasses.replace(config, **changes)
 
@@ -118,12 +124,24 @@ POLICIES: list[dict[str, Any]] = [
     {"family": "named", "core": "save"},
     {"family": "named", "preset": "save_dot_with_context_except_mlp"},
     {"family": "named", "preset": "minimal", "down": "recompute"},
+    {"family": "named", "preset": "minimal_offloaded", "core": "save"},
+    {"family": "named", "core": "offload"},
     {"family": "tiled", "mlp": 3, "loss": 1},
     {"family": "tiled", "mlp": 1, "loss": 4},
     {"family": "tiled", "mlp": 2, "loss": 2, "linear_cross_entropy": True},
     {"family": "assignment", "blocks": {"every-1": "full"}, "loss": 4},
     {"family": "assignment", "blocks": {"0": "none", "1-2": "discard.all", "last-1": "full"}},
     {"family": "assignment", "blocks": {"first-2": "segments.2", "3": "ops.mm+attn-down"}},
+    {"family": "offload", "what": "block_inputs", "min_bytes": 0},
+    {"family": "offload", "what": "saved", "min_bytes": 256},
+    {"family": "offload", "what": "saved", "min_bytes": 0, "keep_last": 0},
+    {"family": "offload", "what": "selective", "min_bytes": 0, "keep_last": 2},
+    {"family": "offload", "what": "selective", "ops": "attn", "min_bytes": 0},
+    {"family": "offload", "what": "module_inputs", "min_bytes": 0},
+    {"family": "compressed", "what": "inputs", "min_bytes": 0},
+    {"family": "compressed", "what": "inputs", "dtype": "e5m2", "scale": "tensor", "min_bytes": 0},
+    {"family": "compressed", "what": "saved", "min_bytes": 0},
+    {"family": "compressed", "what": "saved", "dtype": "e5m2", "scale": "tensor", "min_bytes": 500},
     {"family": "ops", "save": ["aten.mm", "aten.add"]},
 ]
 

@@ -46,7 +46,7 @@ CLAIMS = (
         "selective",
         "Recomputing only attention's softmax gives most of the saving for a few percent of the time",
         "Korthikanti et al. 2022: 5 times less with sequence parallelism, 90 % of the overhead gone",
-        "70 % of the saving or more for a tenth of the extra FLOPs or less",
+        "more than half of what full saves, for 5 % of the FLOPs or less",
         judge_selective,
     ),
     Claim(

@@ -8,12 +8,14 @@ from suite.cell import canonical
 from suite.paired import PairedRatio, step_time_ratio
 from suite.summary import CellSummary
 
-HOLDS, IN_PART, NOT_HERE, NOT_MEASURED = "holds", "in part", "not here", "not measured"
+HOLDS, IN_PART, NOT_HERE = "holds", "in part", "not here"
+# The interval is too wide to tell, or the cells are not there.
+TOO_NOISY, NOT_MEASURED = "too noisy", "not measured"
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """``verdict`` is one of holds, in part, not here, not measured; ``why`` explains it in a sentence."""
+    """``verdict`` is one of the words above; ``why`` explains it in a sentence."""
 
     verdict: str
     measured: str = ""

@@ -20,6 +20,8 @@ from suite.units import show_bytes
 
 _CORE = "modules(targets=core_attn)"
 _LEAST_LENGTHS = 4
+# "Most of the saving" and "a few percent" of the step's FLOPs.
+_MOST, _FEW = 0.5, 0.05
 
 
 def judge_order_of_magnitude(cells: Sequence[CellSummary]) -> Judgement:
@@ -73,8 +75,8 @@ def judge_selective(cells: Sequence[CellSummary]) -> Judgement:
         if ratio and slow:
             text += f", step time {ratio.text} (full: {slow.text})"
         told.append(text)
-        few = work is not None and whole is not None and work <= 0.1 * whole
-        good[str(none.config["attention"])] = share >= 0.7, few
+        few = work is not None and work <= _FEW
+        good[str(none.config["attention"])] = share > _MOST, few
     if not told:
         return Judgement(NOT_MEASURED, why=f"needs none, full and {_CORE} at one workload")
     most, few = good.get("eager", (False, False))

@@ -8,7 +8,13 @@ from rich.table import Table
 from analysis.claims import judge
 from analysis.load import load_run
 
-_STYLES = {"holds": "green", "in part": "yellow", "not here": "red", "not measured": "dim"}
+_STYLES = {
+    "holds": "green",
+    "in part": "yellow",
+    "not here": "red",
+    "too noisy": "magenta",
+    "not measured": "dim",
+}
 
 
 def print_claims(run_dir: Path) -> None:

@@ -18,6 +18,7 @@ from omegaconf.errors import ConfigKeyError, ConfigTypeError, OmegaConfBaseExcep
 from suite.cell import Cell
 from suite.config.schema import (
     ATTENTIONS,
+    COMPILE_BACKENDS,
     COMPILES,
     MODES,
     PASSES,
@@ -39,7 +40,7 @@ from suite.errors import Impossible, UsageError
 from suite.models.check import check_kernel, check_model
 from suite.models.shape import parameter_count
 from suite.policies import make_policy, parse_policy
-from suite.training.check import check_training
+from suite.training.check import check_compiler, check_training
 from suite.units import parse_bytes, show_apart
 
 
@@ -54,6 +55,8 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
     """
     threads = _typed(cfg, "device", DeviceConfig).threads
     _check(0 <= threads <= (os.cpu_count() or 1), "device.threads", threads, f"0 to {os.cpu_count()}")
+    compile_ = _choice(cfg, "compile", COMPILES)
+    backend = _choice(cfg, "compile_backend", COMPILE_BACKENDS)
     config = CellConfig(
         model=_typed(cfg, "model", ModelConfig),
         policy=parse_policy(_plain(cfg, "policy")),
@@ -61,7 +64,8 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
         batch_size=_whole(cfg, "batch_size", 1),
         precision=_choice(cfg, "precision", PRECISIONS),
         attention=_choice(cfg, "attention", ATTENTIONS),
-        compile=_choice(cfg, "compile", COMPILES),
+        compile=compile_,
+        compile_backend="" if compile_ == "none" else backend,
         optimizer=_typed(cfg, "optimizer", OptimizerConfig),
         data=_typed(cfg, "data", DataConfig),
         device=str(device["type"]),
@@ -75,10 +79,13 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
 
 
 def check_policy(cell: Cell) -> None:
-    """Raise Unsupported where the cell's model, kernel or policy cannot do its workload."""
+    """Raise Unsupported where the cell's model, kernel, compiler or policy cannot do its workload."""
     check_model(cell.config)
     check_kernel(cell.config)
-    make_policy(cell.config.policy).check(cell.config)
+    check_compiler(cell.config)
+    policy = make_policy(cell.config.policy)
+    policy.check(cell.config)
+    policy.check_compile(cell.config)
 
 
 def check_budget(budget_bytes: int | None, cells: list[Cell]) -> None:

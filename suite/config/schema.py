@@ -11,7 +11,8 @@ from typing import Any
 PASSES = ("memory", "flops", "parity", "time")
 PRECISIONS = ("fp32", "bf16-mixed", "bf16-true")
 ATTENTIONS = ("eager", "sdpa", "flash")
-COMPILES = ("none",)
+COMPILES = ("none", "block", "model")
+COMPILE_BACKENDS = ("inductor", "aot_eager")
 MODES = ("measure",)
 STATUSES = (
     "ok",
@@ -28,7 +29,16 @@ STATUSES = (
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """A decoder-only transformer. ``head_dim=0`` means ``d_model // n_heads``."""
+    """A decoder-only transformer.
+
+    Attributes:
+        d_ff: width of the MLP; of one expert in a mixture.
+        head_dim: 0 means ``d_model // n_heads``.
+        n_experts: experts that tokens are routed to; 0 in families whose MLP is dense.
+        top_k: experts that compute each token.
+        aux_loss: coefficient of the load-balancing loss; 0 leaves it out.
+        n_shared_experts: experts that compute every token, beside the routed ones.
+    """
 
     name: str
     family: str
@@ -44,6 +54,10 @@ class ModelConfig:
     tied_head: bool = False
     norm_eps: float = 1e-5
     rope_theta: float = 10000.0
+    n_experts: int = 0
+    top_k: int = 0
+    aux_loss: float = 0.0
+    n_shared_experts: int = 0
     source: str = ""
 
 
@@ -136,7 +150,10 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class CellConfig:
-    """One workload under one policy on one device: exactly what is hashed into a cell's identity."""
+    """One workload under one policy on one device: exactly what is hashed into a cell's identity.
+
+    ``compile_backend`` is empty where ``compile`` is none, and then no part of the identity.
+    """
 
     model: ModelConfig
     policy: PolicyConfig
@@ -150,6 +167,7 @@ class CellConfig:
     device: str
     threads: int
     seed: int
+    compile_backend: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,14 @@ imports what it needs when it is taken.
 """
 
 import importlib
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from suite.cell import Cell
 from suite.config.schema import SessionConfig
+from suite.training.compile_cache import private_cache
 
 PASSES = {
     "memory": "suite.measure.memory",
@@ -38,5 +41,13 @@ def measure(cell: Cell, pass_: str, round_: int, session: SessionConfig) -> Meas
         MemoryError, torch.OutOfMemoryError, RuntimeError: the device or the host had no more memory.
     """
     module = importlib.import_module(PASSES[pass_])
-    measurement: Measurement = module.take(cell, round_, session)
+    with _compiler(cell, pass_, session):
+        measurement: Measurement = module.take(cell, round_, session)
     return measurement
+
+
+def _compiler(cell: Cell, pass_: str, session: SessionConfig) -> AbstractContextManager[object]:
+    """Where a compiler may write; the time pass, which times it, finds nothing compiled there."""
+    if cell.config.compile == "none":
+        return nullcontext()
+    return private_cache(Path(session.paths.runs), cold=pass_ == "time")

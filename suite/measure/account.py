@@ -9,8 +9,9 @@ from typing import Any
 from suite.measure.tracker import Allocation, Event, MemoryLog
 
 STATIC = frozenset({"parameter", "buffer", "optimizer_state"})
-# Alive because of the forward: kept by it, rebuilt from it, or a gradient on its way back.
-ACTIVATIONS = frozenset({"activation", "recomputed", "activation_gradient"})
+# Alive because of the forward: kept by it, rebuilt from it, back from where it was kept, or a gradient on
+# its way back.
+ACTIVATIONS = frozenset({"activation", "recomputed", "restored", "activation_gradient"})
 PHASES = ("forward", "loss", "backward", "optimizer")
 _CURVE_POINTS = 600
 

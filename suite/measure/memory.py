@@ -1,7 +1,9 @@
 """The memory pass: two training steps under the tracker; the second is the steady one.
 
 The first step is where optimizer states are born; its peak is reported too. On an accelerator the
-headline is the allocator's peak; the tracker, which allocates nothing there, explains it.
+headline is the allocator's peak; the tracker, which allocates nothing there, explains it. A compiled
+step is read by the profiler, after what compiles has run: where in the model a tensor comes from and
+what the very first step needed are then not known.
 """
 
 from typing import Any
@@ -11,14 +13,16 @@ from torch import nn
 from torch.optim import Optimizer
 
 from suite.cell import Cell
-from suite.config.schema import SessionConfig
+from suite.config.schema import CellConfig, SessionConfig
 from suite.measure import Measurement
 from suite.measure.account import PHASES, StepAccount, account_step
 from suite.measure.allocator import AllocatorMeter
+from suite.measure.compiled import compiled_anew, warm_up
 from suite.measure.places import entry_bytes, kept_by_place, outside_regions
+from suite.measure.profiled import MemoryProfiler
 from suite.measure.setup import build_subject
 from suite.measure.tracker import MemoryTracker
-from suite.policies import Applied
+from suite.policies import Applied, Entry
 from suite.training.data import Batch
 from suite.training.loop import StepObserver, train
 
@@ -27,25 +31,45 @@ _STEADY_STEP = 1
 
 def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noqa: ARG001
     """Measure where the bytes of a training step are. Deterministic on the CPU."""
-    subject = build_subject(cell.config, instrumented=True)
-    tracker = MemoryTracker(cell.config.device, subject.paths)
+    config = cell.config
+    return measure_memory(config, "tracker" if config.compile == "none" else "profiler")
+
+
+def measure_memory(config: CellConfig, meter: str) -> Measurement:
+    """The pass by the ``tracker``, or by the ``profiler``, which sees compiled code but no modules."""
+    subject = build_subject(config, instrumented=meter == "tracker")
+    tracker = (
+        MemoryTracker(config.device, subject.paths)
+        if meter == "tracker"
+        else MemoryProfiler(config.device, _STEADY_STEP)
+    )
     applied = subject.apply_policy()
-    allocator = None if cell.config.device == "cpu" else AllocatorMeter()
+    warm = warm_up(subject, applied) if subject.compilation is not None else None
+    allocator = None if config.device == "cpu" else AllocatorMeter()
     observer = _Observer(subject.model, tracker, applied, allocator)
     with tracker:
-        train(subject.model, cell.config, observer, max_steps=_STEADY_STEP + 1)
-    first = account_step(tracker.log, 0)
-    steady = account_step(tracker.log, _STEADY_STEP)
-    figures = _figures(steady, first) | {
-        "regions_count": len(applied.regions),
-        "saved_outside_regions_bytes": outside_regions(steady.saved, applied.regions),
-    }
+        train(subject.model, config, observer, max_steps=_STEADY_STEP + 1)
+    rules = observer.entries if warm is None else warm.entries
+    if isinstance(tracker, MemoryTracker):
+        steady = account_step(tracker.log, _STEADY_STEP)
+        figures = _figures(steady) | _located(steady, applied)
+        figures["first_step_peak_bytes"] = account_step(tracker.log, 0).peak_bytes
+        entries = _entries(rules, steady)
+    else:
+        steady = account_step(tracker.log, 0)
+        figures = _figures(steady)
+        entries = [{"name": e.name, "hits": e.hits, "host_bytes": e.host_bytes} for e in rules or ()]
     detail = _detail(steady) | {
-        "meter": "tracker",
+        "meter": meter,
         "regions": [region.label for region in applied.regions],
         "kept": kept_by_place(steady.saved),
-        "entries": _entries(applied, observer.hits, steady),
+        "entries": entries,
     }
+    figures["regions_count"] = len(applied.regions)
+    if applied.host is not None:
+        figures |= applied.host.figures()
+    if warm is not None:
+        figures["graphs_count"] = warm.graphs_count
     if allocator is not None:
         figures |= allocator.figures()
         figures |= {f"peak_{p}_bytes": n for p, n in allocator.phase_peaks.items()}
@@ -53,7 +77,8 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
         figures["peak_bytes"] = figures["peak_allocated_bytes"]
         detail["meter"] = "allocator"
         detail["phase_peaks"] = allocator.phase_peaks
-    return Measurement(figures=figures, detail=detail)
+    warnings = compiled_anew(subject, warm) if warm is not None else []
+    return Measurement(figures=figures, detail=detail, warnings=warnings)
 
 
 class _Observer(StepObserver):
@@ -62,7 +87,7 @@ class _Observer(StepObserver):
     def __init__(
         self,
         model: nn.Module,
-        tracker: MemoryTracker,
+        tracker: MemoryTracker | MemoryProfiler,
         applied: Applied,
         allocator: AllocatorMeter | None,
     ) -> None:
@@ -71,7 +96,7 @@ class _Observer(StepObserver):
         self._names: dict[torch.Tensor, str] = {p: n for n, p in model.named_parameters()}
         self._optimizer: Optimizer | None = None
         self._steady = False
-        self.hits: list[tuple[str, int]] = []
+        self.entries: tuple[Entry, ...] | None = None
 
     def on_optimizer(self, optimizer: Optimizer) -> None:
         self._optimizer = optimizer
@@ -88,14 +113,16 @@ class _Observer(StepObserver):
         self._steady = index == _STEADY_STEP
         if self._allocator is not None:
             torch.accelerator.reset_peak_memory_stats()
+        if self._applied.host is not None:
+            self._applied.host.begin_step()
         self._tracker.begin_step()
 
     def on_phase(self, phase: str) -> None:
         if self._allocator is not None and self._steady and self._tracker.phase in PHASES:
             self._allocator.end_phase(self._tracker.phase)
-        if phase == "loss" and not self.hits:
+        if phase == "loss" and self.entries is None:
             self._applied.verify()
-            self.hits = self._applied.hits()
+            self.entries = self._applied.counted()
         if phase == "optimizer":
             self._mark_gradients()
         self._tracker.begin_phase(phase)
@@ -119,20 +146,29 @@ class _Observer(StepObserver):
                     self._tracker.mark(state, "optimizer_state", f"{self._names[parameter]}.{kind}")
 
 
-def _entries(applied: Applied, hits: list[tuple[str, int]], steady: StepAccount) -> list[dict[str, Any]]:
-    kept = entry_bytes(applied.entries, steady.saved)
+def _entries(entries: tuple[Entry, ...] | None, steady: StepAccount) -> list[dict[str, Any]]:
+    assert entries is not None, "no forward has run"
+    kept = entry_bytes(entries, steady.saved)
     return [
-        {"name": name, "hits": count, "kept_bytes": nbytes}
-        for (name, count), nbytes in zip(hits, kept, strict=True)
+        {"name": e.name, "hits": e.hits, "kept_bytes": nbytes, "host_bytes": e.host_bytes}
+        for e, nbytes in zip(entries, kept, strict=True)
     ]
 
 
-def _figures(steady: StepAccount, first: StepAccount) -> dict[str, float]:
-    by_kind = steady.start_by_kind
+def _located(steady: StepAccount, applied: Applied) -> dict[str, float]:
+    """Of the saved bytes, what needs to know which module made them."""
     in_blocks = steady.saved_under("blocks")
+    return {
+        "saved_in_blocks_bytes": in_blocks,
+        "saved_outside_blocks_bytes": steady.saved_bytes - in_blocks,
+        "saved_outside_regions_bytes": outside_regions(steady.saved, applied.regions),
+    }
+
+
+def _figures(steady: StepAccount) -> dict[str, float]:
+    by_kind = steady.start_by_kind
     figures: dict[str, float] = {
         "peak_bytes": steady.peak_bytes,
-        "first_step_peak_bytes": first.peak_bytes,
         "static_bytes": steady.static_bytes,
         "parameter_bytes": by_kind.get("parameter", 0),
         "buffer_bytes": by_kind.get("buffer", 0),
@@ -140,8 +176,6 @@ def _figures(steady: StepAccount, first: StepAccount) -> dict[str, float]:
         "batch_bytes": by_kind.get("batch", 0),
         "activation_bytes": steady.activation_bytes,
         "saved_bytes": steady.saved_bytes,
-        "saved_in_blocks_bytes": in_blocks,
-        "saved_outside_blocks_bytes": steady.saved_bytes - in_blocks,
     }
     figures |= {f"peak_{phase}_bytes": n for phase, n in steady.phase_peaks.items()}
     figures |= {f"after_{phase}_bytes": n for phase, n in steady.phase_ends.items()}

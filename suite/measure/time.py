@@ -13,6 +13,7 @@ import torch
 from suite.cell import Cell
 from suite.config.schema import CellConfig, HardwareConfig, SessionConfig, TrainerConfig
 from suite.measure import Measurement
+from suite.measure.compiled import compiled_anew, warm_up
 from suite.measure.setup import build_subject
 from suite.peak import MEASURED
 from suite.policies import Applied
@@ -29,6 +30,7 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
     config, protocol = cell.config, session.trainer
     subject = build_subject(config, instrumented=False)
     applied = subject.apply_policy()
+    warm = warm_up(subject, applied) if subject.compilation is not None else None
     clock = _EventClock(config.device) if config.device != "cpu" else _HostClock()
     stopwatch = _Stopwatch(protocol, clock, applied)
     train(subject.model, config, stopwatch, max_steps=protocol.warmup_max_steps + protocol.steps)
@@ -47,6 +49,9 @@ def take(cell: Cell, round_: int, session: SessionConfig) -> Measurement:  # noq
     if rate:
         figures["peak_flops_per_s"] = rate
     warnings = [] if stopwatch.steady else [_unsteady(protocol)]
+    if warm is not None:
+        figures["compile_time_s"] = warm.compile_time_s
+        warnings += compiled_anew(subject, warm)
     return Measurement(
         figures=figures,
         detail={"step_times_s": steps, "peak_flops_source": source},

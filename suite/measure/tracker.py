@@ -14,9 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from suite.measure.instrument import ModulePaths
+from suite.policies.making import HOST, RESTORED, purpose
 
 # What a storage is for, by the phase it is born in; gradients and states are renamed once known.
-_KIND_BY_PHASE = {
+KIND_BY_PHASE = {
     "forward": "activation",
     "loss": "activation",
     "backward": "activation_gradient",
@@ -58,7 +59,10 @@ class MemoryLog:
 
 
 class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Writes a :class:`MemoryLog` of the storages on one type of device while the mode is entered."""
+    """Writes a :class:`MemoryLog` of the storages on one type of device while the mode is entered.
+
+    Copies that a policy keeps on the host are in no device's account, not even in the CPU's.
+    """
 
     def __init__(self, device_type: str, paths: ModulePaths | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -98,6 +102,8 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _see(self, tensor: torch.Tensor, operator: str) -> int | None:
         if tensor.device.type != self._device_type or tensor.layout != torch.strided:
             return None
+        if purpose() == HOST:
+            return None
         storage = tensor.untyped_storage()
         address, nbytes = storage._cdata, storage.nbytes()
         known = self._live.get(address)
@@ -114,7 +120,11 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return index
 
     def _describe(self, tensor: torch.Tensor, nbytes: int, operator: str) -> Allocation:
-        replayed = self.phase == "backward" and self._paths is not None and self._paths.inside_forward
+        kind = KIND_BY_PHASE.get(self.phase, "other")
+        if purpose() == RESTORED:
+            kind = "restored"
+        elif self.phase == "backward" and self._paths is not None and self._paths.inside_forward:
+            kind = "recomputed"
         return Allocation(
             nbytes=nbytes,
             operator=operator,
@@ -122,7 +132,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
             phase=self.phase,
             shape=tuple(tensor.shape),
             dtype=str(tensor.dtype).removeprefix("torch."),
-            kind="recomputed" if replayed else _KIND_BY_PHASE.get(self.phase, "other"),
+            kind=kind,
         )
 
     def _forget(self, address: int, index: int) -> None:

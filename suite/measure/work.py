@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
@@ -57,21 +58,50 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """What ran in forwards and replays, in the order of its first run."""
         return list(self._work.values())
 
+    # Compiled code wraps operators that draw random numbers, fused attention among them.
+    supports_higher_order_operators = True
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let compiled code run as compiled while the mode is entered: else torch leaves it eager."""
+        return True
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operator and count it; one that only stands for others is counted as those."""
         kwargs = kwargs or {}
-        formula = self._formulas.get(func._overloadpacket) or _BY_NAME.get(func.name())
-        if formula is None and func is not torch.ops.prim.device.default:
+        if not isinstance(func, OpOverload):
+            return self._run_higher_order(func, args, kwargs)
+        if self._formula(func) is None and func is not torch.ops.prim.device.default:
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
                 return parts
         output = func(*args, **kwargs)
+        self._count(func, args, kwargs, output)
+        return output
+
+    def _run_higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
+        """Run what compiled code wraps round an operator, and count that operator.
+
+        The wrapper that keeps the random state for a replay returns it before the operator's own output.
+        """
+        output = func(*args, **kwargs)
+        inside = next((i for i, a in enumerate(args) if isinstance(a, OpOverload)), None)
+        if inside is not None:
+            own = output[1] if func.__name__ == "run_and_save_rng_state" else output
+            self._count(args[inside], args[inside + 1 :], kwargs, own)
+        return output
+
+    def _count(self, func: OpOverload, args: Any, kwargs: Any, output: Any) -> None:
+        formula = self._formula(func)
         flops = 0 if formula is None else formula(*args, **kwargs, out_val=output)
         self.total_flops += flops
         if not func.is_view:
-            self._enter(func.name(), flops)
-        return output
+            self._enter(str(func.name()), flops)  # type: ignore[no-untyped-call]
+
+    def _formula(self, func: OpOverload) -> Callable[..., int] | None:
+        name: str = func.name()  # type: ignore[no-untyped-call]
+        return self._formulas.get(func._overloadpacket) or _BY_NAME.get(name)
 
     def _enter(self, operator: str, flops: int) -> None:
         replay = self.backward

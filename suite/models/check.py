@@ -1,5 +1,7 @@
 """Whether a model can be built and run, said before a child exists. Torch-free."""
 
+import math
+
 from suite.config.schema import ATTENTIONS, CellConfig, ModelConfig
 from suite.errors import Impossible, Unsupported, UsageError
 from suite.models.shape import FAMILIES, head_dim
@@ -15,6 +17,7 @@ def check_model(config: CellConfig) -> None:
         raise UsageError("model.family", model.family, f"expected one of {', '.join(FAMILIES)}")
     _check_sizes(model)
     _check_heads(model)
+    _check_experts(model)
     _check_rates(model)
     _check_workload(config)
 
@@ -64,6 +67,27 @@ def _check_heads(model: ModelConfig) -> None:
             model.n_heads,
             f"gives heads of {width} from model.d_model={model.d_model}; RoPE needs an even width",
         )
+
+
+def _check_experts(model: ModelConfig) -> None:
+    if not FAMILIES[model.family].routed:
+        for name in ("n_experts", "top_k", "aux_loss", "n_shared_experts"):
+            value = getattr(model, name)
+            if value:
+                raise UsageError(f"model.{name}", value, f"the {model.family} family has no experts: use 0")
+        return
+    if model.n_experts < 1:
+        raise UsageError("model.n_experts", model.n_experts, "expected a whole number >= 1")
+    if not 1 <= model.top_k <= model.n_experts:
+        raise UsageError(
+            "model.top_k",
+            model.top_k,
+            f"expected a whole number from 1 to model.n_experts={model.n_experts}",
+        )
+    if model.n_shared_experts < 0:
+        raise UsageError("model.n_shared_experts", model.n_shared_experts, "expected a whole number >= 0")
+    if not 0 <= model.aux_loss < math.inf:
+        raise UsageError("model.aux_loss", model.aux_loss, "expected a finite coefficient >= 0")
 
 
 def _check_rates(model: ModelConfig) -> None:

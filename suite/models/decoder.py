@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from suite.config.schema import ModelConfig
 from suite.models.attention import KERNELS, Attention, causal_mask
-from suite.models.layers import Embedding, Linear
+from suite.models.layers import DrawnByDecoder, Embedding, Linear
 from suite.models.loss import next_token_loss
 from suite.models.rope import rotation_tables
 from suite.models.shape import FAMILIES, head_dim
@@ -86,7 +86,7 @@ class Decoder(nn.Module, ABC):
         """A norm over the last dimension, of size d_model."""
 
     @abstractmethod
-    def residual_projections(self, block: Block) -> tuple[Linear, ...]:
+    def residual_projections(self, block: Block) -> tuple[DrawnByDecoder, ...]:
         """The layers of ``block`` whose output is added to the residual stream."""
 
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
@@ -143,7 +143,7 @@ class Decoder(nn.Module, ABC):
     def _init_weights(self) -> None:
         # GPT-2 (Radford et al. 2019, section 2.3): normal(0, 0.02), and the layers that write to the
         # residual stream scaled by 1/sqrt of the number of residual additions.
-        writers: set[nn.Module] = set()
+        writers: set[DrawnByDecoder] = set()
         for block in self.blocks:
             assert isinstance(block, Block)
             writers.update(self.residual_projections(block))
@@ -151,11 +151,10 @@ class Decoder(nn.Module, ABC):
         for module in self.modules():
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-            if not isinstance(module, nn.Linear | nn.Embedding):
-                continue
             if module is self.head and self.config.tied_head:
                 continue  # the embedding's weight, drawn already
-            nn.init.normal_(module.weight, std=scaled if module in writers else _INIT_STD)
+            if isinstance(module, DrawnByDecoder):
+                nn.init.normal_(module.weight, std=scaled if module in writers else _INIT_STD)
 
 
 def positions_of(tokens: Tensor, documents: Tensor | None) -> Tensor:

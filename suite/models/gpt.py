@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from suite.config.schema import ModelConfig
 from suite.models.attention import Attention
 from suite.models.decoder import Block, Decoder
-from suite.models.layers import Linear
+from suite.models.layers import DrawnByDecoder, Linear
 
 
 class GeluMlp(nn.Module):
@@ -41,7 +41,7 @@ class GPT(Decoder):
         """LayerNorm with scale and bias."""
         return nn.LayerNorm(self.config.d_model, eps=self.config.norm_eps)
 
-    def residual_projections(self, block: Block) -> tuple[Linear, ...]:
+    def residual_projections(self, block: Block) -> tuple[DrawnByDecoder, ...]:
         """The attention's output product and the MLP's second product."""
         mlp = block.mlp
         assert isinstance(mlp, GeluMlp)

@@ -3,14 +3,20 @@
 from torch import Tensor, nn
 
 
-class Linear(nn.Linear):
+class DrawnByDecoder:
+    """A layer whose ``weight`` the decoder draws, as it draws those of all the others."""
+
+    weight: Tensor
+
+
+class Linear(nn.Linear, DrawnByDecoder):
     """A linear layer that leaves its weights for the decoder to draw, rather than drawing them twice."""
 
     def reset_parameters(self) -> None:
         """Nothing: see :meth:`suite.models.decoder.Decoder`."""
 
 
-class _Table(nn.Embedding):
+class _Table(nn.Embedding, DrawnByDecoder):
     """A lookup table whose rows the decoder draws."""
 
     def reset_parameters(self) -> None:

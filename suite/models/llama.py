@@ -3,17 +3,16 @@
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from suite.config.schema import ModelConfig
 from suite.models.attention import Attention
 from suite.models.decoder import Block, Decoder
-from suite.models.layers import Linear
+from suite.models.layers import DrawnByDecoder, Linear
 
 
 class SwiGLU(nn.Module):
     """``silu(gate) * up`` of a fused ``[gate, up]`` (Shazeer 2020, arXiv:2002.05202)."""
 
     def forward(self, gate_up: Tensor) -> Tensor:
-        """(b, s, 2 d_ff) to (b, s, d_ff)."""
+        """(..., 2 d_ff) to (..., d_ff)."""
         gate, up = gate_up.chunk(2, dim=-1)
         return F.silu(gate) * up
 
@@ -21,11 +20,11 @@ class SwiGLU(nn.Module):
 class SwigluMlp(nn.Module):
     """``down(swiglu(gate_up(x)))``: the gate and up products are one matrix product."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, d_model: int, d_ff: int) -> None:
         super().__init__()
-        self.gate_up = Linear(config.d_model, 2 * config.d_ff, bias=False)
+        self.gate_up = Linear(d_model, 2 * d_ff, bias=False)
         self.act = SwiGLU()
-        self.down = Linear(config.d_ff, config.d_model, bias=False)
+        self.down = Linear(d_ff, d_model, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, s, d_model) to the same shape."""
@@ -43,13 +42,14 @@ class Llama(Decoder):
     def build_block(self, attention: str) -> Block:
         """RMSNorm, attention without biases, RMSNorm, SwiGLU MLP."""
         attn = Attention(self.config, attention, bias=False)
-        return Block(self.build_norm(), attn, self.build_norm(), SwigluMlp(self.config))
+        mlp = SwigluMlp(self.config.d_model, self.config.d_ff)
+        return Block(self.build_norm(), attn, self.build_norm(), mlp)
 
     def build_norm(self) -> nn.Module:
         """RMSNorm with a scale."""
         return nn.RMSNorm(self.config.d_model, eps=self.config.norm_eps)
 
-    def residual_projections(self, block: Block) -> tuple[Linear, ...]:
+    def residual_projections(self, block: Block) -> tuple[DrawnByDecoder, ...]:
         """The attention's output product and the MLP's second product."""
         mlp = block.mlp
         assert isinstance(mlp, SwigluMlp)

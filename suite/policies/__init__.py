@@ -14,12 +14,15 @@ from suite.errors import UsageError
 from suite.policies.assignment import Assignment
 from suite.policies.base import Applied, Policy, Region, Tolerance
 from suite.policies.blocks import Blocks
+from suite.policies.budget import Budget
+from suite.policies.compressed import Compressed
 from suite.policies.discard import Discard
 from suite.policies.entries import Entry
 from suite.policies.full import Full
 from suite.policies.keep_all import KeepAll
 from suite.policies.modules import Modules
 from suite.policies.named import Named
+from suite.policies.offload import Offload
 from suite.policies.ops import Ops
 from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
@@ -35,7 +38,10 @@ FAMILIES: dict[str, type[Policy]] = {
     "rebuild": Rebuild,
     "ops": Ops,
     "named": Named,
+    "offload": Offload,
+    "compressed": Compressed,
     "tiled": Tiled,
+    "budget": Budget,
     "assignment": Assignment,
 }
 

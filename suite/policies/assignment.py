@@ -88,17 +88,29 @@ class Assignment(Policy):
             self._tiled_loss().check(cell)
 
     def tolerance(self, cell: CellConfig) -> Tolerance | None:
-        """The widest of its parts."""
+        """The widest of its parts; the forward is exact if it is in all of them."""
+        from dataclasses import replace
+
         from suite.policies import make_policy
 
         parts = [make_policy(policy) for policy, _ in self.parts(cell.model.n_layers)]
         if self.config.loss > 1:
             parts.append(self._tiled_loss())
         stated = [t for t in (part.tolerance(cell) for part in parts) if t is not None]
-        return max(stated, key=lambda t: t.relative, default=None)
+        if not stated:
+            return None
+        widest = max(stated, key=lambda t: t.relative)
+        return replace(widest, exact_forward=all(t.exact_forward for t in stated))
 
     def _tiled_loss(self) -> Tiled:
         return Tiled(Tiled.Config(mlp=1, loss=self.config.loss))
+
+    def check_compile(self, cell: CellConfig) -> None:
+        """Every part must survive compilation."""
+        from suite.policies import make_policy
+
+        for policy, _ in self.parts(cell.model.n_layers):
+            make_policy(policy).check_compile(cell)
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Apply each part to its blocks."""

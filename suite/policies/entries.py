@@ -6,9 +6,16 @@ from fnmatch import fnmatchcase
 
 
 def operator_name(text: str) -> str:
-    """``mm`` from any of ``mm``, ``aten.mm``, ``aten::mm`` and ``aten.mm.default``."""
-    name = text.replace("::", ".").removeprefix("torch.ops.").removeprefix("aten.")
-    return name.split(".", maxsplit=1)[0]
+    """``mm`` from any of ``mm``, ``aten.mm``, ``aten::mm`` and ``aten.mm.default``.
+
+    Operators of other libraries keep their namespace: ``library::op`` from ``library.op``,
+    ``library::op.default`` and the like.
+    """
+    namespace, separator, name = text.removeprefix("torch.ops.").replace("::", ".").partition(".")
+    if not separator:
+        return namespace
+    operator = name.split(".", maxsplit=1)[0]
+    return operator if namespace == "aten" else f"{namespace}::{operator}"
 
 
 @dataclass
@@ -21,6 +28,7 @@ class Entry:
         operators: names of the operators whose outputs it is for; empty for all of them.
         required: a person wrote this very rule: no hit is an error. Of the rules of a preset one must hit.
         hits: how often it applied in the forwards since.
+        host_bytes: what it moved to host memory in the forwards since.
     """
 
     name: str
@@ -28,6 +36,7 @@ class Entry:
     operators: frozenset[str] = frozenset()
     required: bool = True
     hits: int = 0
+    host_bytes: int = 0
 
     def covers(self, module: str, operator: str) -> bool:
         """Whether what ``operator`` made in ``module`` belongs to this rule."""

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from suite.config.schema import CellConfig
+from suite.errors import Unsupported
 from suite.policies.base import Applied, Policy, Region, require_bool
 from suite.policies.entries import Entry, scope_of
 
@@ -36,6 +38,19 @@ class Full(Policy):
             """All three are flags."""
             for name in ("early_stop", "use_reentrant", "preserve_rng_state"):
                 require_bool(f"policy.{name}", getattr(self, name))
+
+    def check_compile(self, cell: CellConfig) -> None:
+        """A compiled graph knows one way to recompute: these options would be ignored in silence."""
+        if cell.compile == "none":
+            return
+        for name, default in (("early_stop", True), ("use_reentrant", False), ("preserve_rng_state", True)):
+            value = getattr(self.config, name)
+            if value != default:
+                shown, usual = str(value).lower(), str(default).lower()
+                raise Unsupported(
+                    f"policy.{name}={shown}: has no effect on compiled code; use compile=none, "
+                    f"or policy.{name}={usual}"
+                )
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make every block a region of its own."""

@@ -45,7 +45,9 @@ class _Call:
         self._autocast = torch.is_autocast_enabled(self._device), torch.get_autocast_dtype(self._device)
         self._random = _random_states(self._device) if draws else None
         self._results: list[Tensor | None] = []
-        self._readers: dict[int, int] = {}
+        # Handles on each result, and how many of them backward has not asked for yet.
+        self._handles: dict[int, int] = {}
+        self._waiting: dict[int, int] = {}
 
     def keep_args(self, keep: Callable[[Tensor], Any]) -> None:
         """Replace the arguments by what the block's hooks keep of them."""
@@ -53,7 +55,7 @@ class _Call:
 
     def handle(self, position: int, tensor: Tensor) -> _Handle:
         """A handle on the result at ``position``, whose storage ``tensor`` views."""
-        self._readers[position] = self._readers.get(position, 0) + 1
+        self._handles[position] = self._handles.get(position, 0) + 1
         return _Handle(self, position, tensor.size(), tensor.stride(), int(tensor.storage_offset()))
 
     def result(self, handle: _Handle) -> Tensor:
@@ -61,11 +63,11 @@ class _Call:
         position = handle.position
         tensor = self._results[position] if self._results else None
         if tensor is None:  # the first reader, or a second backward over the same graph
-            self._results = self._again()
+            self._results, self._waiting = self._again(), dict(self._handles)
             tensor = self._results[position]
             assert tensor is not None
-        self._readers[position] -= 1
-        if not self._readers[position]:
+        self._waiting[position] -= 1
+        if not self._waiting[position]:
             self._results[position] = None
         return tensor.as_strided(handle.size, handle.stride, handle.offset)
 
@@ -92,7 +94,7 @@ class _Call:
         ):
             outputs = _as_tuple(self._produce(*args))
         results = [*inside, *(output.detach() for output in outputs)]
-        return [tensor if self._readers.get(i) else None for i, tensor in enumerate(results)]
+        return [tensor if i in self._handles else None for i, tensor in enumerate(results)]
 
 
 class LazyBlock:

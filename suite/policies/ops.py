@@ -11,6 +11,7 @@ from suite.policies.entries import Entry, operator_name, scope_of
 
 if TYPE_CHECKING:
     from suite.models.decoder import Decoder
+    from suite.policies.selective import Selection
 
 # Fused attention under every name that a device gives it. The CPU's own is in no public save list.
 ATTENTION_OPERATORS = frozenset(
@@ -22,8 +23,9 @@ ATTENTION_OPERATORS = frozenset(
         "_scaled_dot_product_fused_attention_overrideable",
     }
 )
-# A linear layer dispatches as any of these, depending on its bias, the rank of its input and the mode.
-MATMUL_OPERATORS = frozenset({"mm", "addmm", "linear", "_scaled_mm"})
+# A linear layer dispatches as any of these, depending on its bias, the rank of its input and the mode; all
+# experts' layers together as the last.
+MATMUL_OPERATORS = frozenset({"mm", "addmm", "linear", "_scaled_mm", "recompute_suite::expert_mm"})
 # Either of these in a list means its whole group: which member runs is the device's and the layer's doing.
 GROUPS = {"mm": MATMUL_OPERATORS, "attn": ATTENTION_OPERATORS}
 EVERY_SECOND = "every_second_mm"
@@ -37,7 +39,8 @@ PRESETS = {
     "mm+attn-down": ("mm", "attn"),
     EVERY_SECOND: ("mm", "attn"),
 }
-_DOWN = ("mlp.down", "mlp.experts.down")
+# Backward does read what routed experts return: the router's weights multiply it.
+_DOWN = ("mlp.down", "mlp.shared.down")
 
 
 class Ops(Policy):
@@ -74,24 +77,39 @@ class Ops(Policy):
         save = self.config.save
         return PRESETS[save] if isinstance(save, str) else save
 
+    @property
+    def _needs_marks(self) -> bool:
+        """Whether the same operator is kept in one module and not in another."""
+        return isinstance(self.config.save, str) and self.config.save.endswith("-down")
+
     def check(self, cell: CellConfig) -> None:
         """``attn`` alone needs a fused attention operator to keep."""
-        if self.names != ("attn",):
-            return
-        if cell.attention == "eager":
+        check_attention("policy.save", self.names, cell)
+
+    def check_compile(self, cell: CellConfig) -> None:
+        """Modules cannot be told apart where the rule is asked: once, while the graph is traced."""
+        if cell.compile != "none" and self._needs_marks:
+            save, without = self.config.save, self.config.save.removesuffix("-down")
             raise Unsupported(
-                "policy.save=attn: attention=eager runs no fused attention operator; "
-                "use attention=sdpa, or policy.save=mm+attn"
-            )
-        if cell.device == "cpu" and cell.model.dropout > 0:
-            raise Unsupported(
-                "policy.save=attn: sdpa with dropout runs as plain matrix products on the CPU; "
-                "use model.dropout=0, or policy.save=mm+attn"
+                f"compile={cell.compile}: policy.save={save} tells modules apart in Python, which no "
+                f"compiled graph runs; use compile=none, policy.save={without} or policy=budget"
             )
 
     def apply(self, model: "Decoder", blocks: Sequence[int]) -> Applied:
         """Make every block a region that keeps the chosen outputs."""
         from suite.policies.regions import checkpoint_module
+
+        entries, selection = self.select(model, blocks)
+        region = Entry("blocks", scope_of(blocks))
+        for index in blocks:
+            checkpoint_module(
+                model.blocks[index], region, use_reentrant=False, context_fn=selection.context_fn
+            )
+        regions = tuple(map(Region.of_block, blocks))
+        return Applied(regions, tuple(entries), "policy.save", lambda: selection.ran)
+
+    def select(self, model: "Decoder", blocks: Sequence[int]) -> "tuple[list[Entry], Selection]":
+        """The rules, which will see what runs in ``blocks``, as entries and as what regions ask."""
         from suite.policies.selective import OperatorRule, Selection
 
         save, scope = self.config.save, scope_of(blocks)
@@ -101,20 +119,32 @@ class Ops(Policy):
             OperatorRule(
                 entry,
                 every_second=save == EVERY_SECOND and entry.name == "mm",
-                except_in="down" if preset and save.endswith("-down") else "",
+                except_in="down" if self._needs_marks else "",
             )
             for entry in entries
         ]
         selection = Selection(rules)
-        region = Entry("blocks", scope)
         for index in blocks:
-            block = model.blocks[index]
-            for path, module in block.named_modules():
-                if path in _DOWN:
+            for path, module in model.blocks[index].named_modules():
+                if self._needs_marks and path in _DOWN:
                     selection.mark(module, "down")
-            checkpoint_module(block, region, use_reentrant=False, context_fn=selection.contexts)
-        regions = tuple(map(Region.of_block, blocks))
-        return Applied(regions, tuple(entries), "policy.save", lambda: selection.ran)
+        return entries, selection
+
+
+def check_attention(key: str, names: Sequence[str], cell: CellConfig) -> None:
+    """Raise Unsupported where only fused attention is to be kept, by the option ``key``, and none runs."""
+    if tuple(names) != ("attn",):
+        return
+    if cell.attention == "eager":
+        raise Unsupported(
+            f"{key}=attn: attention=eager runs no fused attention operator; "
+            f"use attention=sdpa, or {key}=mm+attn"
+        )
+    if cell.device == "cpu" and cell.model.dropout > 0:
+        raise Unsupported(
+            f"{key}=attn: sdpa with dropout runs as plain matrix products on the CPU; "
+            f"use model.dropout=0, or {key}=mm+attn"
+        )
 
 
 def group_of(operator: str) -> str:

@@ -32,6 +32,7 @@ class Rebuild(Policy):
     """
 
     family = "rebuild"
+    compiles = False
     shorthand = "targets"
 
     @dataclass(frozen=True)
@@ -87,7 +88,7 @@ class Rebuild(Policy):
                         modules[path],
                         entry,
                         draws=target == "core_attn" and model.config.dropout > 0,
-                        # A router reads the norm of its block too, in float32.
+                        # A mixture gathers rows of its norm's output before any product casts them.
                         cast=target == "norm" and (path == "attn_norm" or "mlp.router" not in modules),
                     )
                     entry.scope += scope_of([index], path)

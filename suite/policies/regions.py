@@ -5,21 +5,24 @@ The instances' ``forward`` is replaced rather than modules wrapped: parameter na
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from suite.policies.entries import Entry
+from suite.policies.traced import hit
 
 
 def checkpoint_module(module: nn.Module, entry: Entry, **options: Any) -> None:
     """Recompute ``module``'s forward in backward; ``options`` are those of torch's ``checkpoint``."""
-    inner = module.forward
+    # A partial, and not a call with **options: Dynamo finds a context_fn only among a partial's keywords.
+    recompute = partial(checkpoint, module.forward, **options)
 
     def forward(*args: Any, **kwargs: Any) -> Any:
-        entry.hits += 1
-        return checkpoint(inner, *args, **options, **kwargs)
+        with hit(entry):
+            return recompute(*args, **kwargs)
 
     module.forward = forward
 
@@ -37,8 +40,8 @@ def checkpoint_span(modules: Sequence[nn.Module], entry: Entry, **options: Any) 
         return x
 
     def forward(x: Any, *args: Any) -> Any:
-        entry.hits += 1
-        return checkpoint(run, x, *args, **options)
+        with hit(entry):
+            return checkpoint(run, x, *args, **options)
 
     modules[0].forward = forward
     for module in modules[1:]:
@@ -65,9 +68,9 @@ def checkpoint_deferred(producer: nn.Module, consumer: nn.Module, entry: Entry, 
         return args if len(args) > 1 else args[0]
 
     def forward(deferred: Any, *args: Any) -> Any:
-        entry.hits += 1
         given = deferred if isinstance(deferred, tuple) else (deferred,)
-        return checkpoint(run, len(given), *given, *args, **options)
+        with hit(entry):
+            return checkpoint(run, len(given), *given, *args, **options)
 
     producer.forward = hand_on
     consumer.forward = forward

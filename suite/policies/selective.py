@@ -41,6 +41,9 @@ class OperatorRule:
 class Selection:
     """Rules over operators, and every operator that ``ran``.
 
+    For compiled code the rules are asked once, while the graph is traced, when no module is running: they
+    cannot go by :meth:`mark` there, and hits are those of the trace.
+
     Of an operator in ``second_of_two`` a rule keeps the second, fourth, ... output of a region.
     """
 
@@ -69,26 +72,43 @@ class Selection:
         pair = create_selective_checkpoint_contexts(self._policy())  # type: ignore[no-untyped-call]
         return pair
 
+    def chooser(self) -> Callable[[Any], Entry | None]:
+        """For one run of one region: operator to the entry that keeps its output, called once for each.
+
+        Counted per region: a count that runs on across regions keeps 2, 1, 2, 1 of three products.
+        """
+        seen = {rule.entry.name: 0 for rule in self._rules}
+
+        def choose(operator: Any) -> Entry | None:
+            name = operator_name(operator.name())
+            for rule in self._rules:
+                if rule.selects(name, self._marks[-1]):
+                    seen[rule.entry.name] += 1
+                    odd = seen[rule.entry.name] % 2 == 1
+                    keep = not odd if name in self._second_of_two else odd or not rule.every_second
+                    return rule.entry if keep else None
+            return None
+
+        return choose
+
+    @property
+    def context_fn(self) -> Callable[[], tuple[AbstractContextManager[Any], AbstractContextManager[Any]]]:
+        """:meth:`contexts` as a plain function, the only kind that Dynamo accepts of ``checkpoint``."""
+        return lambda: self.contexts()
+
     def _policy(self) -> Callable[..., CheckpointPolicy]:
-        # Counted per region and apart for the replay: a count that runs on across regions keeps
-        # 2, 1, 2, 1 of three products, and torch before 2.13 asks the rule again in the replay.
-        seen = {(rule.entry.name, replay): 0 for rule in self._rules for replay in (False, True)}
+        # Apart for the replay: torch before 2.13 asks the rule again there.
+        choosers = {replay: self.chooser() for replay in (False, True)}
 
         def policy(
             context: SelectiveCheckpointContext, operator: Any, *_: Any, **__: Any
         ) -> CheckpointPolicy:
-            name, replay = operator_name(operator.name()), bool(context.is_recompute)
-            keep = False
-            for rule in self._rules:
-                if rule.selects(name, self._marks[-1]):
-                    key = (rule.entry.name, replay)
-                    seen[key] += 1
-                    odd = seen[key] % 2 == 1
-                    keep = not odd if name in self._second_of_two else odd or not rule.every_second
-                    rule.entry.hits += keep and not replay
-                    break
+            replay = bool(context.is_recompute)
+            entry = choosers[replay](operator)
             if not replay:
-                self.ran.add(name)
-            return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
+                self.ran.add(operator_name(operator.name()))
+                if entry is not None:
+                    entry.hits += 1
+            return CheckpointPolicy.PREFER_RECOMPUTE if entry is None else CheckpointPolicy.MUST_SAVE
 
         return policy

@@ -21,13 +21,17 @@ from suite.predict.tensors import (
 
 @dataclass(frozen=True)
 class Estimate:
-    """What is said of a cell before it runs. Bytes and FLOPs of one step."""
+    """What is said of a cell before it runs. Bytes and FLOPs of one step.
+
+    All bytes but ``host_bytes`` are the device's.
+    """
 
     peak_bytes: int
     saved_bytes: int
     static_bytes: int
     step_flops: int
     model_flops: int
+    host_bytes: int = 0
 
 
 def estimate(config: CellConfig) -> Estimate:
@@ -52,6 +56,7 @@ def estimate(config: CellConfig) -> Estimate:
         static_bytes=static,
         step_flops=needed + trunk.recomputed_flops,
         model_flops=needed,
+        host_bytes=trunk.host_bytes,
     )
 
 

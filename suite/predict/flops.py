@@ -6,7 +6,7 @@ Counted as torch's ``FlopCounterMode`` counts: matrix products only, attention a
 from dataclasses import dataclass
 
 from suite.config.schema import CellConfig
-from suite.models.shape import head_dim
+from suite.models.shape import FAMILIES, head_dim
 from suite.predict.tensors import fused_attention
 
 
@@ -18,8 +18,11 @@ class BlockFlops:
         qkv: the fused query-key-value product.
         scores: attention: the two products of s^2.
         out: the output product.
-        up: the MLP's first product (gate and up together where there is a gate).
-        down: the MLP's second product.
+        up: the MLP's first product (gate and up together where there is a gate), of all routed experts.
+        down: the MLP's second product, of all routed experts.
+        router: a mixture's scores; 0 without one.
+        shared_up: the first product of the shared experts; 0 without any.
+        shared_down: their second one.
     """
 
     qkv: int
@@ -27,24 +30,48 @@ class BlockFlops:
     out: int
     up: int
     down: int
+    router: int = 0
+    shared_up: int = 0
+    shared_down: int = 0
+
+    @property
+    def mlp(self) -> int:
+        """Everything after the second norm."""
+        return self.router + self.up + self.down + self.shared_up + self.shared_down
 
     @property
     def total(self) -> int:
         """All of them."""
-        return self.qkv + self.scores + self.out + self.up + self.down
+        return self.qkv + self.scores + self.out + self.mlp
+
+    @property
+    def unread(self) -> dict[str, int]:
+        """The block's last product by name, if nothing but dropout reads in backward what it returned.
+
+        A router's weights read what the routed experts returned.
+        """
+        if not self.router:
+            return {"down": self.down}
+        return {"shared_down": self.shared_down} if self.shared_down else {}
 
 
 def block_flops(config: CellConfig) -> BlockFlops:
     """Of one block of the cell."""
     model = config.model
     rows, width = config.batch_size * config.seq_len, head_dim(model)
-    gated = 2 if model.family == "llama" else 1
+    family = FAMILIES[model.family]
+    gated = 2 if family.gated else 1
+    mlp = 2 * rows * model.d_model * model.d_ff
+    routed = model.top_k if family.routed else 1
     return BlockFlops(
         qkv=2 * rows * model.d_model * (model.n_heads + 2 * model.n_kv_heads) * width,
         scores=4 * rows * config.seq_len * model.n_heads * width,
         out=2 * rows * model.n_heads * width * model.d_model,
-        up=2 * rows * model.d_model * gated * model.d_ff,
-        down=2 * rows * model.d_ff * model.d_model,
+        up=routed * gated * mlp,
+        down=routed * mlp,
+        router=2 * rows * model.d_model * model.n_experts,
+        shared_up=model.n_shared_experts * gated * mlp,
+        shared_down=model.n_shared_experts * mlp,
     )
 
 

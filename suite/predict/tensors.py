@@ -1,7 +1,8 @@
 """The tensors of a block by name and size: what autograd keeps of it, and what its operators return.
 
 The terms are those of ``policies.md``'s notation: u is a block's input, e bytes an element; r = heads *
-head_dim / h, kappa = kv_heads / heads, phi = d_ff / h. They hold for the eager models of
+head_dim / h, kappa = kv_heads / heads, phi = d_ff / h; a mixture of experts has top_k assignments a token,
+and every size is the same however they are spread. They hold for the eager models of
 :mod:`suite.models`; a norm that is fused, or a dropout that packs its mask, keeps less, and which of
 them runs is a property of the device (:class:`Kernels`).
 """
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from suite.config.schema import CellConfig
-from suite.models.shape import head_dim
+from suite.models.shape import FAMILIES, head_dim
 
 
 @dataclass(frozen=True)
@@ -94,14 +95,13 @@ class Sizes:
 def block_tensors(config: CellConfig) -> list[Tensor]:
     """Every tensor of one block that some policy keeps or rebuilds, in forward order."""
     sizes = Sizes.of(config)
-    llama = config.model.family == "llama"
     return [
         *norm_tensors("attn_norm", config, sizes),
         *_projections(config, sizes),
         *_core(config, sizes),
         *_dropout("attn.mask", sizes.u, config),
         *norm_tensors("mlp_norm", config, sizes),
-        *_mlp(sizes, llama=llama),
+        *_mlp(config, sizes),
         *_dropout("mlp.mask", sizes.u, config),
     ]
 
@@ -109,13 +109,20 @@ def block_tensors(config: CellConfig) -> list[Tensor]:
 def operator_outputs(config: CellConfig) -> dict[str, dict[str, int]]:
     """Bytes that keeping an operator's output holds in one block: operator group, output, bytes."""
     sizes = Sizes.of(config)
-    gated = 2 if config.model.family == "llama" else 1
-    products = {
-        "qkv": sizes.heads + 2 * sizes.keys,
-        "out": sizes.u,
-        "up": gated * sizes.ffn,
-        "down": sizes.u,
-    }
+    model, e = config.model, element_bytes(config)
+    gated = 2 if FAMILIES[model.family].gated else 1
+    products = {"qkv": sizes.heads + 2 * sizes.keys, "out": sizes.u}
+    if FAMILIES[model.family].routed:
+        products |= {
+            "router": e * sizes.rows * model.n_experts,
+            "up": gated * model.top_k * sizes.ffn,
+            "down": model.top_k * sizes.u,
+        }
+        if model.n_shared_experts:
+            shared = gated * model.n_shared_experts * sizes.ffn
+            products |= {"shared_up": shared, "shared_down": sizes.u}
+    else:
+        products |= {"up": gated * sizes.ffn, "down": sizes.u}
     returned = _core(config, sizes)[:2] if fused_attention(config) else []
     attention = {t.name: t.nbytes for t in returned}
     return {"mm": products, "attn": attention}
@@ -124,7 +131,7 @@ def operator_outputs(config: CellConfig) -> dict[str, dict[str, int]]:
 def norm_tensors(part: str, config: CellConfig, sizes: Sizes) -> list[Tensor]:
     """What one norm keeps. Its input is there once, however many use it."""
     kernels = kernels_of(config)
-    if config.model.family != "llama":
+    if not FAMILIES[config.model.family].rms_norm:
         statistic = kernels.statistic_bytes * sizes.rows
         inside = [Tensor(f"{part}.mean", statistic), Tensor(f"{part}.rstd", statistic)]
         return [Tensor(f"{part}.input", sizes.u), *inside, Tensor(f"{part}.out", sizes.u)]
@@ -144,7 +151,7 @@ def _projections(config: CellConfig, sizes: Sizes) -> list[Tensor]:
     # Batched products read q, k and v as (batch * heads, s, d): a view for one sequence, copies for
     # more, and then the copies are kept in place of these. So are float32 casts.
     viewed = fused_attention(config) or (config.batch_size == 1 and not attention_in_float32(config))
-    if config.model.family != "llama":
+    if FAMILIES[config.model.family].learned_positions:
         return [Tensor("attn.qkv", sizes.heads + 2 * sizes.keys, kept=viewed)]
     return [
         Tensor("attn.rotated_qk", sizes.heads + sizes.keys, kept=viewed),
@@ -181,14 +188,47 @@ def attention_in_float32(config: CellConfig) -> bool:
     return config.attention != "eager" and not fused_attention(config) and element_bytes(config) < 4
 
 
-def _mlp(sizes: Sizes, *, llama: bool) -> list[Tensor]:
-    if llama:
-        return [
-            Tensor("mlp.gate_up", 2 * sizes.ffn),
-            Tensor("mlp.silu", sizes.ffn),
-            Tensor("mlp.act", sizes.ffn),
-        ]
+def _mlp(config: CellConfig, sizes: Sizes) -> list[Tensor]:
+    family = FAMILIES[config.model.family]
+    if family.routed:
+        return _mixture(config, sizes)
+    if family.gated:
+        return _swiglu("mlp", sizes.ffn)
     return [Tensor("mlp.up", sizes.ffn), Tensor("mlp.act", sizes.ffn)]
+
+
+def _swiglu(part: str, nbytes: int) -> list[Tensor]:
+    """Of a SwiGLU MLP whose hidden activation is ``nbytes``."""
+    return [
+        Tensor(f"{part}.gate_up", 2 * nbytes),
+        Tensor(f"{part}.silu", nbytes),
+        Tensor(f"{part}.act", nbytes),
+    ]
+
+
+def _mixture(config: CellConfig, sizes: Sizes) -> list[Tensor]:
+    """Router, permutation, experts on ``top_k`` rows a token, and what the weights multiply."""
+    model = config.model
+    assignments = sizes.rows * model.top_k
+    router = [
+        Tensor("mlp.router.probabilities", 4 * sizes.rows * model.n_experts),
+        Tensor("mlp.router.indices", 8 * assignments),
+    ]
+    if model.top_k > 1:  # the division by their sum
+        router += [Tensor("mlp.router.chosen", 4 * assignments), Tensor("mlp.router.sum", 4 * sizes.rows)]
+    if model.aux_loss:
+        router.append(Tensor("mlp.router.fractions", 4 * model.n_experts))
+    routed = [
+        Tensor("mlp.order", 8 * assignments),
+        Tensor("mlp.inverse", 8 * assignments),
+        Tensor("mlp.offsets", 4 * model.n_experts),
+        Tensor("mlp.rows", model.top_k * sizes.u),
+        *_swiglu("mlp.experts", model.top_k * sizes.ffn),
+        Tensor("mlp.unsorted", model.top_k * sizes.u),
+        Tensor("mlp.weights", element_bytes(config) * assignments),
+    ]
+    shared = _swiglu("mlp.shared", model.n_shared_experts * sizes.ffn) if model.n_shared_experts else []
+    return [*router, *routed, *shared]
 
 
 def _dropout(name: str, nbytes: int, config: CellConfig) -> list[Tensor]:

@@ -1,10 +1,15 @@
 """Whether a workload's data, optimizer and precision make sense, said before a child exists. Torch-free."""
 
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
 from suite.config.schema import PRECISIONS, CellConfig, DataConfig, OptimizerConfig
-from suite.errors import UsageError
+from suite.errors import Unsupported, UsageError
 
 DATA_KINDS = ("synthetic", "bytes", "packed")
 LENGTHS = ("fixed", "uniform", "lognormal")
@@ -18,6 +23,29 @@ def check_training(config: CellConfig) -> None:
     _require_one_of("precision", config.precision, PRECISIONS)
     _check_optimizer(config.optimizer)
     check_data(config)
+
+
+def check_compiler(config: CellConfig) -> None:
+    """Raise Unsupported, saying what to install, where inductor cannot build kernels for the device."""
+    if config.compile == "none" or config.compile_backend != "inductor":
+        return
+    otherwise = "or use compile_backend=aot_eager or compile=none"
+    if config.device != "cpu":
+        if importlib.util.find_spec("triton") is None:
+            raise Unsupported(f"compile_backend=inductor: needs triton: pip install triton, {otherwise}")
+        return
+    # As inductor looks for it: CXX, or the platform's usual one.
+    compiler = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
+    if shutil.which(compiler) is None:
+        raise Unsupported(
+            f"compile_backend=inductor: no C++ compiler {compiler}: install one (apt install g++) "
+            f"or name it in CXX, {otherwise}"
+        )
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        raise Unsupported(
+            f"compile_backend=inductor: no Python.h: install Python's headers (apt install python3-dev), "
+            f"{otherwise}"
+        )
 
 
 def check_data(config: CellConfig) -> None:

@@ -6,11 +6,15 @@ replay executes, with early stop where the family has it.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from suite.config.schema import CellConfig, PolicyConfig
 from suite.policies import make_policy
 from suite.policies.assignment import Assignment
+from suite.predict.policies.budgets import budget
+from suite.predict.policies.compressing import compressed
 from suite.predict.policies.discarding import discard, rebuild
+from suite.predict.policies.hosting import offload
 from suite.predict.policies.operators import named, ops
 from suite.predict.policies.regions import blocks, full, keep_all, modules, segments
 from suite.predict.policies.tiling import keeps_logits, loss_replay, tiled
@@ -42,7 +46,10 @@ RULES: dict[str, Rule] = {
     "rebuild": rebuild,
     "ops": ops,
     "named": named,
+    "offload": offload,
+    "compressed": compressed,
     "tiled": tiled,
+    "budget": budget,
     "assignment": assignment,
 }
 
@@ -50,5 +57,10 @@ __all__ = ["RULES", "Trunk", "keeps_logits", "trunk_of"]
 
 
 def trunk_of(config: CellConfig) -> Trunk:
-    """The formulas of the cell's policy, added up over its blocks."""
-    return RULES[config.policy.family](config, config.policy, range(config.model.n_layers))
+    """The formulas of the cell's policy, added up over its blocks.
+
+    They are those of eager mode. What a compiler fuses it need not keep, and in a graph of many blocks it
+    may keep other tensors altogether: for a compiled cell they are an estimate.
+    """
+    trunk = RULES[config.policy.family](config, config.policy, range(config.model.n_layers))
+    return trunk if config.compile == "none" else replace(trunk, exact=False)

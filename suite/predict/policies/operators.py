@@ -25,25 +25,41 @@ def ops(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trun
     """The input and the kept outputs; replay runs what was not kept."""
     family = make_policy(policy)
     assert isinstance(family, Ops)
+    products, attention = selected_outputs(config, family)
+    exact = set(family.names) <= set(GROUPS)
+    return kept_outputs(config, products, attention, len(blocks), exact=exact)
+
+
+def selected_outputs(config: CellConfig, family: Ops) -> tuple[dict[str, int], dict[str, int]]:
+    """What is kept of one block's products and of its attention, each a name and its bytes."""
     save, names = family.config.save, family.names
     outputs = operator_outputs(config)
     products = dict(outputs["mm"]) if "mm" in names else {}
     if save == EVERY_SECOND:
         products = {name: products[name] for name in list(products)[::2]}
     if isinstance(save, str) and save.endswith("-down"):
-        del products["down"]
-    attention = outputs["attn"] if "attn" in names else {}
-    return kept_outputs(config, products, attention, len(blocks), exact=set(names) <= set(GROUPS))
+        products = {n: size for n, size in products.items() if n not in block_flops(config).unread}
+    return products, outputs["attn"] if "attn" in names else {}
+
+
+# The products by their names in the option and in the tables of tensors.
+_PRODUCTS = {
+    "qkv": ("qkv",),
+    "wo": ("out",),
+    "router": ("router",),
+    "up": ("up", "shared_up"),
+    "down": ("down", "shared_down"),
+}
 
 
 def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
     """The input and the named products; replay runs the others."""
     family = make_policy(policy)
     assert isinstance(family, Named)
-    saved: tuple[str, ...] = family.config.saved
+    saved: dict[str, str] = family.config.kept
     outputs, sizes = operator_outputs(config), Sizes.of(config)
-    names = {"qkv": "qkv", "wo": "out", "up": "up", "down": "down"}
-    products = {names[name]: outputs["mm"][names[name]] for name in saved if name in names}
+    held = {part: name for name in saved for part in _PRODUCTS.get(name, ()) if part in outputs["mm"]}
+    products = {part: outputs["mm"][part] for part in held}
     fused = fused_attention(config)
     wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
     plain = {"core.out": wider * sizes.heads}
@@ -53,7 +69,15 @@ def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Tr
         # The weights are rebuilt for backward all the same: the first of the two products runs again.
         half = len(blocks) * block_flops(config).scores // 2
         trunk = replace(trunk, recomputed_flops=trunk.recomputed_flops + half)
-    return trunk
+    host = sum(size for part, size in products.items() if saved[held[part]] == "offload")
+    if saved.get("core") == "offload":
+        host += sum(core.values())
+    return replace(
+        trunk,
+        saved_bytes=trunk.saved_bytes - len(blocks) * host,
+        host_bytes=len(blocks) * host,
+        transient_bytes=trunk.transient_bytes + 2 * host,
+    )
 
 
 def kept_outputs(
@@ -66,10 +90,9 @@ def kept_outputs(
 ) -> Trunk:
     """Blocks that are recomputed but for these outputs, each a name and its bytes."""
     flops = block_flops(config)
-    replay = {"qkv": flops.qkv, "out": flops.out, "up": flops.up}
-    if config.model.dropout:
-        replay["down"] = flops.down
-    extra = sum(n for name, n in replay.items() if name not in products)
+    never = set() if config.model.dropout else set(flops.unread)
+    rerun = operator_outputs(config)["mm"].keys() - products.keys() - never
+    extra = sum(getattr(flops, name) for name in rerun)
     return Trunk(
         depth * (input_bytes(config) + sum(products.values()) + sum(attention.values())),
         total(block_tensors(config)),

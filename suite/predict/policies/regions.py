@@ -28,7 +28,7 @@ def block_replay(config: CellConfig, *, early_stop: bool = True) -> int:
     """
     flops = block_flops(config)
     stops = early_stop and not config.model.dropout
-    return flops.total - flops.down if stops else flops.total
+    return flops.total - (sum(flops.unread.values()) if stops else 0)
 
 
 def full(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
@@ -69,11 +69,13 @@ _INSIDE = {
     "mlp": ("mlp.",),
     "core_attn": ("core.",),
     "norms": ("attn_norm.", "mlp_norm."),
+    "moe": ("mlp.",),
+    "experts": ("mlp.experts.",),
+    "shared_experts": ("mlp.shared.",),
+    "router": ("mlp.router.",),
 }
 # Its own inputs and outputs, which lie under the same prefix.
 _STAYS = {
-    "attn": frozenset[str](),
-    "mlp": frozenset[str](),
     "core_attn": frozenset({"core.out", "attn.qkv", "attn.rotated_qk", "attn.v"}),
     "norms": frozenset({"attn_norm.input", "attn_norm.out", "mlp_norm.input", "mlp_norm.out"}),
 }
@@ -85,7 +87,7 @@ def modules(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> 
     tensors = block_tensors(config)
     kept = {t.name for t in tensors if t.kept}
     for target in targets:
-        kept = {n for n in kept if not n.startswith(_INSIDE[target])} | _STAYS[target]
+        kept = {n for n in kept if not n.startswith(_INSIDE[target])} | _STAYS.get(target, frozenset())
     saved = sum(t.nbytes for t in tensors if t.name in kept)
     replay = sum(_module_replay(config, target) for target in targets)
     return Trunk(len(blocks) * saved, total(tensors) - saved, len(blocks) * replay)
@@ -93,10 +95,11 @@ def modules(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> 
 
 def _module_replay(config: CellConfig, target: str) -> int:
     flops, dropout = block_flops(config), bool(config.model.dropout)
-    if target == "mlp":
-        return flops.up + (flops.down if dropout else 0)
-    if target == "norms":
-        return 0
+    if target in ("mlp", "moe"):
+        return flops.mlp - (0 if dropout else sum(flops.unread.values()))
+    inside = {"norms": 0, "experts": flops.up, "shared_experts": flops.shared_up, "router": flops.router}
+    if target in inside:
+        return inside[target]
     # Without a fused operator the region stops before its second product, whose inputs it rebuilt;
     # the output product of ``attn`` needs that one too.
     if target == "core_attn":

@@ -22,7 +22,10 @@ GPT = ModelConfig(
     max_seq_len=32,
 )
 LLAMA = dataclasses.replace(GPT, name="llama_test", family="llama", n_heads=6, n_kv_heads=2)
-FAMILIES = {"gpt": GPT, "llama": LLAMA}
+MOE = dataclasses.replace(
+    LLAMA, name="moe_test", family="moe", d_ff=20, n_experts=4, top_k=2, aux_loss=0.01, n_shared_experts=1
+)
+FAMILIES = {"gpt": GPT, "llama": LLAMA, "moe": MOE}
 
 
 def make_cell(model: ModelConfig, **changes: Any) -> CellConfig:

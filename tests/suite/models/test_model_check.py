@@ -4,14 +4,14 @@ import subprocess
 import sys
 
 import pytest
-from model_cases import GPT, LLAMA, make_cell
+from model_cases import GPT, LLAMA, MOE, make_cell
 
 from suite.config.schema import DataConfig
 from suite.errors import Unsupported, UsageError
 from suite.models import check_kernel, check_model
 
 REFUSED = {
-    "family": (GPT, {"model_family": "bert"}, "model.family=bert: expected one of gpt, llama"),
+    "family": (GPT, {"model_family": "bert"}, "model.family=bert: expected one of gpt, llama, moe"),
     "zero": (GPT, {"model_n_layers": 0}, "model.n_layers=0: expected a whole number >= 1"),
     "negative": (GPT, {"model_d_model": -8}, "model.d_model=-8: expected a whole number >= 1"),
     "vocabulary": (GPT, {"model_vocab_size": 0}, "model.vocab_size=0: expected a whole number >= 1"),
@@ -51,6 +51,44 @@ REFUSED = {
         "model.dropout=nan: expected a probability in [0, 1)",
     ),
     "llama dropout": (LLAMA, {"model_dropout": 0.1}, "model.dropout=0.1: the llama family has none: use 0"),
+    "no experts": (MOE, {"model_n_experts": 0}, "model.n_experts=0: expected a whole number >= 1"),
+    "experts": (GPT, {"model_n_experts": 4}, "model.n_experts=4: the gpt family has no experts: use 0"),
+    "choices": (LLAMA, {"model_top_k": 2}, "model.top_k=2: the llama family has no experts: use 0"),
+    "balance": (
+        LLAMA,
+        {"model_aux_loss": 0.1},
+        "model.aux_loss=0.1: the llama family has no experts: use 0",
+    ),
+    "shared": (
+        LLAMA,
+        {"model_n_shared_experts": 1},
+        "model.n_shared_experts=1: the llama family has no experts: use 0",
+    ),
+    "no choice": (
+        MOE,
+        {"model_top_k": 0},
+        "model.top_k=0: expected a whole number from 1 to model.n_experts=4",
+    ),
+    "too many": (
+        MOE,
+        {"model_top_k": 5},
+        "model.top_k=5: expected a whole number from 1 to model.n_experts=4",
+    ),
+    "shared < 0": (
+        MOE,
+        {"model_n_shared_experts": -1},
+        "model.n_shared_experts=-1: expected a whole number >= 0",
+    ),
+    "balance < 0": (
+        MOE,
+        {"model_aux_loss": -0.1},
+        "model.aux_loss=-0.1: expected a finite coefficient >= 0",
+    ),
+    "balance nan": (
+        MOE,
+        {"model_aux_loss": float("nan")},
+        "model.aux_loss=nan: expected a finite coefficient >= 0",
+    ),
     "epsilon": (GPT, {"model_norm_eps": 0.0}, "model.norm_eps=0.0: expected a number > 0"),
     "theta": (LLAMA, {"model_rope_theta": -1.0}, "model.rope_theta=-1.0: expected a number > 0"),
     "kernel": (GPT, {"attention": "math"}, "attention=math: expected one of eager, sdpa, flash"),

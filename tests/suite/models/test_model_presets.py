@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 import suite
 from suite.config.schema import ModelConfig
 from suite.models import build_model, check_model
-from suite.models.shape import parameter_count
+from suite.models.shape import active_parameter_count, parameter_count
 
 CONF = Path(suite.__file__).resolve().parents[1] / "conf"
 PRESETS = sorted(path.stem for path in (CONF / "model").glob("*.yaml"))
@@ -27,7 +27,11 @@ PUBLISHED = {
     "llama3_8b": 8_030_261_248,
     "llama3_70b": 70_553_706_496,
     "llama_160m": 162_417_408,
+    "mixtral_8x7b": 46_702_792_704,
+    "qwen3_30b_a3b": 30_532_122_624,
 }
+# Two norms of 128 in each of 48 blocks, which Qwen3 puts on queries and keys.
+LEFT_OUT = {"qwen3_30b_a3b": 12_288}
 
 
 def preset(name):
@@ -52,12 +56,25 @@ def test_preset_is_complete_and_buildable(name):
 
 
 def test_the_promised_presets_are_there():
-    assert set(PRESETS) >= PUBLISHED.keys() | {"gpt_nano", "gpt_mini", "llama_nano", "llama_mini"}
+    assert set(PRESETS) >= PUBLISHED.keys() | {
+        *("gpt_nano", "gpt_mini", "llama_nano", "llama_mini", "moe_nano", "moe_micro")
+    }
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_preset_has_the_published_number_of_parameters(name):
-    assert parameter_count(preset(name)) == PUBLISHED[name]
+    assert parameter_count(preset(name)) == PUBLISHED[name] - LEFT_OUT.get(name, 0)
+
+
+@pytest.mark.parametrize(("name", "billions"), [("mixtral_8x7b", 12.9), ("qwen3_30b_a3b", 3.3)])
+def test_a_mixture_computes_a_token_with_the_published_number_of_parameters(name, billions):
+    """Mixtral: 12.9 of arXiv:2401.04088; Qwen3: 3.3, cut rather than rounded, of its model card."""
+    assert active_parameter_count(preset(name)) / 1e9 == pytest.approx(billions, abs=0.06)
+
+
+def test_every_parameter_of_a_dense_model_is_active():
+    model = preset("llama2_7b")
+    assert active_parameter_count(model) == parameter_count(model)
 
 
 @pytest.mark.parametrize(("name", "billions"), [("gpt_22b", 22), ("gpt_175b", 175)])
@@ -80,9 +97,13 @@ def test_megatron_sizes_follow_its_formula(name, billions):
     d_ff=st.integers(1, 40),
     layers=st.integers(1, 3),
     tied=st.booleans(),
+    experts=st.integers(1, 5),
+    shared=st.integers(0, 2),
 )
-def test_the_count_is_exact_for_any_shape(family, kv, group, width, own_width, d_ff, layers, tied):
-    heads = kv * group
+def test_the_count_is_exact_for_any_shape(
+    family, kv, group, width, own_width, d_ff, layers, tied, experts, shared
+):
+    heads, routed = kv * group, family == "moe"
     cell = make_cell(
         FAMILIES[family],
         model_n_heads=heads,
@@ -92,6 +113,11 @@ def test_the_count_is_exact_for_any_shape(family, kv, group, width, own_width, d
         model_d_ff=d_ff,
         model_n_layers=layers,
         model_tied_head=tied,
+        **(
+            {"model_n_experts": experts, "model_top_k": 1, "model_n_shared_experts": shared}
+            if routed
+            else {}
+        ),
     )
     check_model(cell)
     assert built_count(cell) == parameter_count(cell.model)

@@ -10,6 +10,7 @@ from suite.config.load import check_policy
 from suite.errors import MatchedNothing, Unsupported, UsageError
 from suite.measure import measure
 from suite.policies import FAMILIES, parse_policy
+from suite.policies.entries import operator_name
 
 REFUSED = [
     ({"family": "magic"}, "expected one of none, full"),
@@ -27,8 +28,26 @@ REFUSED = [
     ({"family": "modules", "targets": []}, "expected some of"),
     ({"family": "modules", "targets": ["attn", "core_attn"]}, "inside attn"),
     ({"family": "modules", "targets": ["mlp", "mlp"]}, "twice"),
+    ({"family": "modules", "targets": ["router", "mlp"]}, "router is inside mlp"),
+    ({"family": "modules", "targets": ["mlp", "moe"]}, "moe is mlp: choose one of them"),
     ({"family": "ops", "save": "matmul"}, "expected one of attn, mm"),
     ({"family": "ops", "save": []}, "expected one of attn, mm"),
+    ({"family": "discard", "targets": "norm+gelu"}, "expected all, or some of norm, act, core_attn"),
+    ({"family": "discard", "targets": []}, "expected all, or some of"),
+    ({"family": "rebuild", "targets": ["up", "up"]}, "twice"),
+    ({"family": "named"}, "set some of policy.qkv=save"),
+    ({"family": "named", "preset": "full"}, "policy.preset=full: expected one of save_qkv_proj"),
+    ({"family": "named", "qkv": "keep"}, "policy.qkv=keep: expected one of recompute, save, offload"),
+    ({"family": "tiled", "mlp": 0}, "policy.mlp=0: expected a whole number >= 1"),
+    ({"family": "tiled", "mlp": 1, "loss": 1}, "set policy.mlp or policy.loss"),
+    ({"family": "tiled", "loss": 1, "linear_cross_entropy": True}, "set policy.loss to 2"),
+    ({"family": "assignment"}, "expected selectors and policies"),
+    ({"family": "assignment", "blocks": {"0..3": "full"}}, "grammar"),
+    ({"family": "assignment", "blocks": {"0": "fulll"}}, "expected one of none, full"),
+    ({"family": "assignment", "blocks": {"0": "none.1"}}, "none has no main option"),
+    ({"family": "assignment", "blocks": {"0": "tiled"}}, "set loss: 1 here"),
+    ({"family": "assignment", "blocks": {"0": "assignment"}}, "expected selectors and policies"),
+    ({"family": "assignment", "blocks": {"0": "full"}, "loss": 0}, "policy.loss=0"),
 ]
 
 
@@ -70,12 +89,57 @@ def test_ways_of_writing_an_option_are_the_same_cell() -> None:
     dotted = make_cell(policy={"family": "ops", "save": ["aten.mm.default"]})
     colons = make_cell(policy={"family": "ops", "save": ["aten::mm"]})
     assert dotted.id == colons.id
+    # A layer's product is mm, addmm or linear as torch pleases: one of them means them all.
+    assert make_cell(policy={"family": "ops", "save": ["addmm", "mm"]}).id == dotted.id
+    every = make_cell(policy={"family": "discard", "targets": "act+core_attn+norm"})
+    assert every.id == make_cell(policy={"family": "discard"}).id
+    assert every.policy_label == "discard"
+
+
+def test_policies_of_an_assignment_are_written_in_three_ways() -> None:
+    ways = ["segments.2", {"family": "segments", "n": 2}, {"family": "segments", "options": {"n": 2}}]
+    cells = [make_cell(policy={"family": "assignment", "blocks": {"0-1": way}}) for way in ways]
+    assert len({cell.id for cell in cells}) == 1
+    assert cells[0].policy_label == "assignment(blocks=0-1: segments(n=2))"
+
+
+NAMES = [
+    ("mm", ["mm", "aten.mm", "aten::mm", "aten.mm.default", "torch.ops.aten.mm.default"]),
+    ("add", ["aten::add.Tensor", "aten.add.Tensor"]),
+    ("library::op", ["library::op", "library.op", "library::op.default", "torch.ops.library.op.default"]),
+]
+
+
+@pytest.mark.parametrize(("expected", "written"), NAMES)
+def test_an_operators_name_is_one_however_it_is_written(expected: str, written: list[str]) -> None:
+    assert {operator_name(text) for text in written} == {expected}
+    assert operator_name(expected) == expected
+
+
+def test_the_experts_product_is_a_matrix_product() -> None:
+    one = make_cell(policy={"family": "ops", "save": ["recompute_suite.expert_mm"]})
+    assert one.id == make_cell(policy={"family": "ops", "save": ["aten.mm"]}).id
 
 
 CANNOT_APPLY = [
     ({"family": "segments", "n": 9}, {}, "the model has 4 blocks"),
     ({"family": "blocks", "select": "range-8-20"}, {}, "blocks 0 to 3"),
     ({"family": "blocks", "select": "3", "skip_last": True}, {}, "leaves no block"),
+    ({"family": "named", "router": "save"}, {}, "a llama block has no router"),
+    ({"family": "tiled", "loss": 33}, {}, "policy.loss=33: the sequence has only 32 tokens"),
+    ({"family": "assignment", "blocks": {"9": "full"}}, {}, "blocks 0 to 3"),
+    ({"family": "assignment", "blocks": {"0-1": "segments.3"}}, {}, "the model has 2 blocks"),
+    ({"family": "rebuild", "targets": "qkv"}, {"attention": "eager"}, "add core_attn"),
+    (
+        {"family": "modules", "targets": ["attn", "experts"]},
+        {},
+        r"targets=experts: llama_nano has none; it has attn, mlp, core_attn, norms$",
+    ),
+    (
+        {"family": "modules", "targets": "shared_experts"},
+        {"model": "moe_nano"},
+        r"moe_nano has none; it has attn, mlp, core_attn, norms, moe, experts, router$",
+    ),
     ({"family": "ops", "save": "attn"}, {"attention": "eager"}, "no fused attention operator"),
     ({"family": "ops", "save": "attn"}, {"model": "gpt_nano", "model_dropout": 0.1}, "dropout"),
 ]
@@ -108,3 +172,47 @@ def test_parameter_names_and_state_survive_every_policy() -> None:
         after = subject.model.state_dict()
         assert list(after) == list(before)
         assert all(after[name].equal(before[name]) for name in before)
+
+
+def test_blocks_of_an_assignment_are_named_once() -> None:
+    cell = make_cell(policy={"family": "assignment", "blocks": {"0-2": "none", "first-1": "full"}})
+    with pytest.raises(UsageError, match="block 0 is in 0-2 already"):
+        check_policy(cell)
+
+
+def test_entries_of_an_assignment_are_named_after_their_policy() -> None:
+    blocks = {"0": "none", "1-2": "discard.norm", "3": "full"}
+    cell = make_cell(policy={"family": "assignment", "blocks": blocks, "loss": 2})
+    found = measure(cell, "memory", 0, make_session()).detail["entries"]
+    hits = {entry["name"]: entry["hits"] for entry in found}
+    assert hits == {"discard: norm": 4, "full: blocks": 1, "tiled: loss": 2}
+
+
+def test_one_entry_of_a_list_that_hits_nothing_is_an_error() -> None:
+    cell = make_cell(policy={"family": "ops", "save": ["aten.mm", "aten.bmm"]})
+    with pytest.raises(MatchedNothing, match=r"policy\.save=bmm: matched nothing that ran"):
+        measure(cell, "flops", 0, make_session())
+
+
+SPARED = [
+    ({"family": "full"}, "blocks", ["mlp.down"]),
+    ({"family": "ops", "save": "mm-down"}, "mm", ["attn.qkv", "attn.out", "mlp.gate_up", "mlp.down"]),
+    ({"family": "named", "qkv": "save"}, "qkv", ["attn.qkv"]),
+]
+
+
+@pytest.mark.parametrize(("policy", "entry", "parts"), SPARED, ids=str)
+def test_spared_and_replayed_flops_of_an_entry(
+    policy: dict[str, Any], entry: str, parts: list[str]
+) -> None:
+    found = measure(make_cell(policy=policy), "flops", 0, make_session())
+    work = dict.fromkeys(parts, 0)
+    for operator in found.detail["work"]:
+        part = operator["place"].removeprefix("blocks.*.")
+        if part in work:
+            work[part] += operator["forward_flops"]
+    row = next(row for row in found.detail["entries"] if row["name"] == entry)
+    assert row["spared_flops"] == sum(work.values()) > 0
+    recomputed = sum(row["replay_flops"] for row in found.detail["work"])
+    assert recomputed == found.figures["recomputed_flops"]
+    assert found.figures["blocks_recomputed_count"] == 4

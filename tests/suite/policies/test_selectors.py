@@ -17,6 +17,8 @@ CASES = [
     ("0,7,3", 8, [0, 3, 7]),
     ("first-2, last-1 ,first-1", 8, [0, 1, 7]),
     ("first-99", 4, [0, 1, 2, 3]),
+    ("2-4,7", 8, [2, 3, 4, 7]),
+    ("3-3", 8, [3]),
 ]
 
 
@@ -31,7 +33,7 @@ def test_refuses_what_is_not_in_the_grammar(text: str) -> None:
         check_selector(text, "policy.select")
 
 
-@pytest.mark.parametrize("text", ["8", "range-6-9", "range-3-3", "first-0", "0,12"])
+@pytest.mark.parametrize("text", ["8", "range-6-9", "range-3-3", "first-0", "0,12", "6-8", "4-3"])
 def test_refuses_blocks_that_do_not_exist(text: str) -> None:
     with pytest.raises(MatchedNothing, match="blocks 0 to 7"):
         select_blocks(text, 8, "policy.select")

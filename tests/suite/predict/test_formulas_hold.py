@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from make_cell import POLICIES, make_cell, make_session, policy_id
 
 from suite.config.load import check_policy
@@ -21,6 +23,10 @@ WORKLOADS: list[tuple[str, dict[str, Any]]] = [
     ("gpt_nano", {"attention": "sdpa", "model_dropout": 0.1}),
     ("gpt_nano", {"attention": "eager", "model_dropout": 0.1, "batch_size": 1}),
     ("gpt_nano", {"attention": "sdpa", "precision": "bf16-true", "model_dropout": 0.1}),
+    ("moe_nano", {"attention": "sdpa"}),
+    ("moe_nano", {"attention": "eager", "batch_size": 1}),
+    ("moe_nano", {"attention": "eager", "precision": "bf16-true"}),
+    ("moe_micro", {"attention": "sdpa", "precision": "bf16-true", "batch_size": 3, "seq_len": 33}),
 ]
 
 
@@ -29,6 +35,10 @@ WORKLOADS: list[tuple[str, dict[str, Any]]] = [
 def test_saved_bytes_and_executed_flops(
     policy: dict[str, Any], model: str, workload: dict[str, Any]
 ) -> None:
+    check_formulas(policy, model, workload)
+
+
+def check_formulas(policy: dict[str, Any], model: str, workload: dict[str, Any]) -> None:
     cell = make_cell(model, policy, **workload)
     try:
         check_policy(cell)
@@ -41,12 +51,41 @@ def test_saved_bytes_and_executed_flops(
     assert memory["static_bytes"] == pytest.approx(predicted.static_bytes, rel=1e-3)
     if trunk_of(cell.config).exact:
         assert memory["saved_bytes"] == predicted.saved_bytes
+        assert memory.get("host_moved_bytes", 0) == predicted.host_bytes
         assert flops["executed_flops"] == predicted.step_flops
         assert flops["recomputed_flops"] == predicted.step_flops - predicted.model_flops
 
 
+@pytest.mark.parametrize("targets", ["moe", "experts", "shared_experts", "router", "attn+experts+router"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16-true"])
+def test_the_parts_of_a_mixture(targets: str, precision: str) -> None:
+    check_formulas({"family": "modules", "targets": targets}, "moe_micro", {"precision": precision})
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    policy=st.sampled_from([p for p in POLICIES if p["family"] in ("none", "full", "modules", "discard")]),
+    experts=st.integers(1, 5),
+    top_k=st.integers(1, 5),
+    shared=st.integers(0, 2),
+    aux_loss=st.sampled_from([0.0, 0.01]),
+    seed=st.integers(0, 3),
+)
+def test_a_mixture_keeps_the_same_however_it_routes(
+    policy: dict[str, Any], experts: int, top_k: int, shared: int, aux_loss: float, seed: int
+) -> None:
+    shape = {
+        "model_n_layers": 2,
+        "model_n_experts": experts,
+        "model_top_k": min(top_k, experts),
+        "model_n_shared_experts": shared,
+        "model_aux_loss": aux_loss,
+    }
+    check_formulas(policy, "moe_nano", {**shape, "seq_len": 7, "seed": seed})
+
+
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("model", ["llama_nano", "gpt_nano"])
+@pytest.mark.parametrize("model", ["llama_nano", "gpt_nano", "moe_nano"])
 def test_packed_documents(model: str, attention: str) -> None:
     data = DataConfig(kind="packed", mean_length=8)
     cell = make_cell(model, data=data, model_dropout=0.0, attention=attention)

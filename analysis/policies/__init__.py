@@ -1,0 +1,1 @@
+"""``python -m analysis policies``: what every policy would keep and cost, from formulas alone."""

@@ -1,0 +1,112 @@
+"""Every policy on one workload: bytes, work and formulas, or why the policy cannot apply."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from analysis.statistics import pareto_front
+from suite.cell import Cell
+from suite.config.load import check_policy
+from suite.config.schema import CellConfig, PolicyConfig
+from suite.errors import Unsupported
+from suite.policies import FAMILIES, make_policy, parse_policy
+from suite.predict.estimate import saved_outside_blocks
+from suite.predict.flops import block_flops, model_flops
+from suite.predict.policies import trunk_of
+from suite.predict.policies.formulas import formula_of
+from suite.predict.policies.representatives import representatives
+from suite.predict.tensors import Sizes
+
+
+@dataclass(frozen=True)
+class Row:
+    """One policy. Where ``reason`` says why it cannot apply, figures are None.
+
+    Attributes:
+        name: ``discard.all``, as an assignment writes it, where one option says it all; else the label.
+        label: as reports and records name the policy.
+        saved_units: bytes saved per block over those of a block's input.
+        saved_bytes: of all blocks and of what lies outside them.
+        replay_ratio: FLOPs that run again over those of the blocks' forwards.
+        step_ratio: the same over all that the step needs.
+        exact: the formulas cover every tensor and every product.
+        on_front: no other policy needs both less memory (saved and rebuilt) and less work.
+    """
+
+    family: str
+    name: str
+    label: str
+    options: dict[str, Any]
+    own: bool = False
+    reason: str = ""
+    saved_per_block_bytes: float | None = None
+    saved_units: float | None = None
+    saved_bytes: int | None = None
+    transient_bytes: int | None = None
+    host_bytes: int | None = None
+    replayed_flops: int | None = None
+    replay_ratio: float | None = None
+    step_ratio: float | None = None
+    saved_formula: str = ""
+    work_formula: str = ""
+    exact: bool = True
+    on_front: bool = False
+
+
+def rows_of(cell: Cell, *, own: bool = False) -> list[Row]:
+    """The representative policies of every family on the workload of ``cell``, and its own if asked for."""
+    policies = [parse_policy(node) for node in representatives()]
+    if own and cell.config.policy not in policies:
+        policies.append(cell.config.policy)
+    rows = [_row(dataclasses.replace(cell.config, policy=policy)) for policy in policies]
+    if own:
+        at = policies.index(cell.config.policy)
+        rows[at] = dataclasses.replace(rows[at], own=True)
+    return _with_front(rows)
+
+
+def policy_name(policy: PolicyConfig, label: str) -> str:
+    """``family.value`` where the family's main option is the only one that is not at its default."""
+    option = FAMILIES[policy.family].shorthand
+    value = getattr(make_policy(policy).config, option, None) if option else None
+    if policy.options.keys() - {option} or not isinstance(value, str | int | tuple) or value == "":
+        return label
+    return f"{policy.family}.{'+'.join(map(str, value)) if isinstance(value, tuple) else value}"
+
+
+def _row(config: CellConfig) -> Row:
+    cell, policy = Cell(config), config.policy
+    name = policy_name(policy, cell.policy_label)
+    row = Row(policy.family, name, cell.policy_label, policy.options)
+    try:
+        check_policy(cell)
+    except Unsupported as problem:
+        return dataclasses.replace(row, reason=str(problem))
+    trunk, formula, depth = trunk_of(config), formula_of(config), config.model.n_layers
+    per_block = trunk.saved_bytes / depth
+    return dataclasses.replace(
+        row,
+        saved_per_block_bytes=per_block,
+        saved_units=per_block / Sizes.of(config).u,
+        saved_bytes=trunk.saved_bytes + saved_outside_blocks(config),
+        transient_bytes=trunk.transient_bytes,
+        host_bytes=trunk.host_bytes,
+        replayed_flops=trunk.recomputed_flops,
+        replay_ratio=trunk.recomputed_flops / (depth * block_flops(config).total),
+        step_ratio=trunk.recomputed_flops / model_flops(config),
+        saved_formula=formula.saved if formula else "",
+        work_formula=formula.work if formula else "",
+        # Under mixed precision the sizes of activations are an approximation: see element_bytes.
+        exact=trunk.exact and config.precision != "bf16-mixed",
+    )
+
+
+def _with_front(rows: Sequence[Row]) -> list[Row]:
+    known = [(i, row) for i, row in enumerate(rows) if not row.reason]
+    costs = [
+        (float((row.saved_bytes or 0) + (row.transient_bytes or 0)), float(row.replayed_flops or 0))
+        for _, row in known
+    ]
+    best = {known[found][0] for found in pareto_front(costs)}
+    return [dataclasses.replace(row, on_front=i in best) for i, row in enumerate(rows)]
