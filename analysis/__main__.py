@@ -24,9 +24,11 @@ def report(
     out: Annotated[Path | None, typer.Option(help="Where to write; reports/<sweep> if not given.")] = None,
 ) -> None:
     """Render index.html, report.md, PNG pictures and cells.csv; print the answer and the page."""
-    from analysis.report import headline, write_report
+    from analysis.report import damaged, headline, write_report
 
     page = write_report(run_dir, out or Path("reports") / run_dir.resolve().name)
+    if problem := damaged(run_dir):
+        typer.echo(f"warning: {problem}", err=True)
     typer.echo(headline(run_dir))
     typer.echo(page)
 

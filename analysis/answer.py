@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 from analysis.compare import Row, Workload
 from analysis.detail import gradients
-from analysis.statistics import overlap, show_change
-from suite.units import show_bytes, show_seconds
+from analysis.statistics import overlap
+from suite.paired import show_change
+from suite.units import show_apart, show_bytes, show_seconds
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ def answer(workload: Workload, budget_bytes: int | None) -> Answer:
 
 def cost_text(row: Row, workload: Workload) -> str:
     """What a cell costs in words: ``+7.2 % [5.9, 8.5] step time against none``."""
+    if row.cost is None and row.summary.step_time_s is not None:
+        return f"step time not measured beside {workload.baseline_policy}"
     if row.cost is None:
         return "no time measured"
     if workload.cost_kind == "flops":
@@ -81,13 +84,15 @@ def _with_budget(workload: Workload, best: Row, fallback: Row | None, budget_byt
     found = gradients(best.summary.parity)
     if found.judgement in ("right", "near"):
         parts.append(f"gradients {found.text}")
-    sentence = ", ".join(parts) + "."
+    sentence = ", ".join(parts) + _unproven(best) + "."
     reference = next((row for row in workload.rows if row.is_reference), None)
     if reference is not None and reference.summary.status == "oom":
         sentence += f" The reference, {reference.summary.policy}, does not fit{_because(reference)}."
     if fallback is None:
         return f"{sentence} No other policy measured fits."
-    text = f"{show_bytes(fallback.summary.peak_bytes)}, {cost_text(fallback, workload)}"
+    text = (
+        f"{show_bytes(fallback.summary.peak_bytes)}, {cost_text(fallback, workload)}{_unproven(fallback)}"
+    )
     sentence += f" Next best: {fallback.summary.policy} ({text})."
     tied = best.ratio and fallback.ratio and overlap(best.ratio, fallback.ratio)
     timed = workload.cost_kind == "time" and _baseline_cell(workload) != best.summary.cell
@@ -102,21 +107,28 @@ def _without_budget(workload: Workload, best: Row, fallback: Row | None) -> str:
         change = ""
     sentence = (
         f"{_at(workload)} {best.summary.policy} has the lowest peak, {show_bytes(best.summary.peak_bytes)}"
-        f"{change}: {cost_text(best, workload)}. No memory budget was set."
+        f"{change}: {cost_text(best, workload)}{_unproven(best)}. No memory budget was set."
     )
     if fallback is None:
         return sentence
-    text = f"{show_bytes(fallback.summary.peak_bytes)}, {cost_text(fallback, workload)}"
+    text = (
+        f"{show_bytes(fallback.summary.peak_bytes)}, {cost_text(fallback, workload)}{_unproven(fallback)}"
+    )
     return f"{sentence} Cheapest on the frontier: {fallback.summary.policy} ({text})."
+
+
+def _unproven(row: Row) -> str:
+    return "" if row.summary.proven else ", gradients not compared"
 
 
 def _nothing(workload: Workload, budget_bytes: int | None) -> str:
     known = [row for row in workload.rows if row.summary.peak_bytes and row.summary.status == "oom"]
     if known and budget_bytes is not None:
         low = min(known, key=lambda row: row.summary.peak_bytes or 0)
+        peak, budget = show_apart(low.summary.peak_bytes or 0, budget_bytes)
         return (
-            f"{_at(workload)} no policy measured fits {show_bytes(budget_bytes)}; "
-            f"the lowest peak is {show_bytes(low.summary.peak_bytes)}, with {low.summary.policy}."
+            f"{_at(workload)} no policy measured fits {budget}; "
+            f"the lowest peak is {peak}, with {low.summary.policy}."
         )
     statuses = sorted({row.summary.status for row in workload.rows})
     return f"{_at(workload)} there is no healthy cell to choose from ({', '.join(statuses)})."

@@ -2,7 +2,8 @@
 
 A *group* is everything of a workload but its sequence length: one model, batch, kernel, precision.
 Inside a workload every cost is relative to one *baseline*: the sweep's reference policy or, where
-that has no time (it may not fit the budget), the fastest policy measured there, which is then named.
+that has no time to compare with (it may not fit the budget), the fastest policy measured there, which is
+then named.
 """
 
 import math
@@ -13,8 +14,9 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import RunData
-from analysis.statistics import PairedRatio, paired_ratio, pareto_front
+from analysis.statistics import pareto_front
 from suite.cell import canonical
+from suite.paired import PairedRatio, comparable, step_time_ratio
 from suite.summary import CellSummary
 
 _DIMENSIONS: dict[str, Callable[[dict[str, Any]], str]] = {
@@ -179,7 +181,7 @@ def frame(comparison: Comparison) -> pd.DataFrame:
 
 
 def _price(group: str, rows: Sequence[Row]) -> Workload:
-    baseline = _fastest(rows, lambda c: c.step_time_s if c.rounds_s else None)
+    baseline = _fastest(_best_paired(rows), lambda c: c.step_time_s)
     kind = "time" if baseline else ""
     if baseline is None:
         baseline = _fastest(rows, lambda c: c.executed_flops)
@@ -197,6 +199,17 @@ def _price(group: str, rows: Sequence[Row]) -> Workload:
     return Workload(group, rows[0].seq_len, tuple(priced), baseline, kind)
 
 
+def _best_paired(rows: Sequence[Row]) -> list[Row]:
+    """Of the timed rows those that may be the baseline: the reference, unless only others have pairs."""
+    timed = [row for row in rows if row.summary.rounds_s]
+    pairs = [
+        sum(comparable(row.summary, other.summary) for other in timed if other is not row) for row in timed
+    ]
+    healthy = [n for n, row in zip(pairs, timed, strict=True) if row.summary.status in ("ok", "noop")]
+    most = max(healthy, default=0)
+    return [row for n, row in zip(pairs, timed, strict=True) if n == most or (row.is_reference and n > 0)]
+
+
 def _fastest(rows: Iterable[Row], cost: Callable[[CellSummary], float | None]) -> Row | None:
     known = [(cost(row.summary) or math.inf, row) for row in rows]
     healthy = [p for p in known if p[0] < math.inf and p[1].summary.status in ("ok", "noop")]
@@ -209,7 +222,7 @@ def _fastest(rows: Iterable[Row], cost: Callable[[CellSummary], float | None]) -
 def _priced(row: Row, baseline: Row | None, reference: Row | None, kind: str) -> Row:
     ratio = cost = peak_ratio = None
     if baseline is not None and kind == "time":
-        ratio = paired_ratio(row.summary.rounds_s, baseline.summary.rounds_s)
+        ratio = step_time_ratio(row.summary, baseline.summary)
         cost = ratio.estimate if ratio else None
     elif baseline is not None and row.summary.executed_flops and baseline.summary.executed_flops:
         cost = row.summary.executed_flops / baseline.summary.executed_flops

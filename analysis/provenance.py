@@ -52,7 +52,7 @@ def _notes(run: RunData) -> list[str]:
         "time is taken in other processes, without any tracker.",
         f"A time ratio is the geometric mean of paired rounds against {run.reference}, or the policy named "
         "beside it, with a 95 % t-interval over rounds: a round is one fresh process and its figure is its "
-        "median step.",
+        "median step. Only rounds that one session measured are paired.",
         "Saved bytes are what autograd and selective checkpointing keep from forward for backward; "
         "recomputed FLOP is the arithmetic executed beyond the model's own.",
         "Out of memory is a result: either the step did not run in the device's memory, or its measured "
@@ -78,6 +78,9 @@ def _notes(run: RunData) -> list[str]:
     rates = ", ".join(sorted(str(source) for source in sources if source))
     if sources:
         notes.append(f"MFU and HFU are relative to this dense peak: {rates or 'unnamed'}.")
+    mute = sum(record.pass_ == "time" and not record.session for record in run.records)
+    if mute:
+        notes.append(f"{mute} rounds do not say which session measured them: they are paired by number.")
     for what, name in (("versions of the code", "code"), ("machines", "fingerprint")):
         kinds = {canonical(getattr(record, name)) for record in run.records}
         if len(kinds) > 1:

@@ -1,6 +1,7 @@
 """The report of a sweep: one self-contained HTML page, the same in Markdown, PNG pictures and a CSV."""
 
 import re
+import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,6 +20,7 @@ from analysis.load import RunData, load_run
 from analysis.provenance import provenance
 from analysis.style import STATUS_WORDS, policy_styles
 from analysis.views import composition_views, length_views, noise_views, pareto_view
+from suite.errors import UsageError
 from suite.store import write_atomic
 from suite.units import show_bytes
 
@@ -36,10 +38,10 @@ def write_report(run_dir: Path, out_dir: Path) -> Path:
     Writes ``index.html``, ``report.md``, ``cells.csv`` and those of ``pareto.png``,
     ``peak_by_length.png``, ``composition.png`` and ``kept.png`` that have something to show. Works on a
     sweep at any moment: finished, interrupted, or with records missing or damaged. Raises
-    :class:`suite.errors.UsageError` if ``run_dir`` is no sweep's folder.
+    :class:`suite.errors.UsageError` if ``run_dir`` is no sweep's folder or ``out_dir`` cannot be one.
     """
     run = load_run(run_dir)
-    out_dir.mkdir(parents=True, exist_ok=True)
+    _make_folder(out_dir)
     comparison = compare(run)
     shown = _Shown.of(run, comparison)
     drawn = _write_pictures(shown, out_dir)
@@ -50,6 +52,25 @@ def write_report(run_dir: Path, out_dir: Path) -> Path:
     index = out_dir / "index.html"
     write_atomic(index, page)
     return index
+
+
+def damaged(run_dir: Path) -> str:
+    """One line about the files of a sweep that are no records; empty if all are."""
+    invalid = load_run(run_dir).invalid
+    if not invalid:
+        return ""
+    more = f" and {len(invalid) - 1} more, listed in the report" if len(invalid) > 1 else ""
+    return f"no record, and left out: {invalid[0]}{more}"
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as problem:
+        reason = f"expected a folder that can be written: {problem.strerror}"
+        raise UsageError("--out", path, reason) from None
 
 
 def headline(run_dir: Path) -> str:

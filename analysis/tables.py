@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from analysis.answer import Answer, cost_text
 from analysis.compare import Comparison, Row, Workload
 from analysis.detail import Tensor, gradients, phase_peaks, top_tensors
-from analysis.statistics import paired_logs, show_change, spread_of
+from analysis.statistics import spread_of
 from analysis.style import STATUS_WORDS, ByteUnit, byte_unit
 from analysis.views import NoiseView
+from suite.paired import show_change, step_time_logs
 from suite.summary import CellSummary
 from suite.units import show_bytes, show_count, show_seconds
 
@@ -72,7 +73,8 @@ def _verdict(row: Row, workload: Workload, reference: str, unit: ByteUnit, rated
     s = row.summary
     found = gradients(s.parity)
     pending = f"not yet: {row.pending}" if row.pending else ""
-    why = "; ".join(filter(None, (s.reason, pending)))
+    unproven = s.status == "ok" and not s.proven and "parity" not in pending
+    why = "; ".join(filter(None, (s.reason, pending, "gradients not compared" if unproven else "")))
     entries = [
         Entry(s.policy, s.policy),
         *(Entry(value, value) for value in row.dimensions.values()),
@@ -97,9 +99,10 @@ def _verdict(row: Row, workload: Workload, reference: str, unit: ByteUnit, rated
 
 
 def _ratio(row: Row, workload: Workload, reference: str) -> Entry:
-    if row.ratio is None:
-        return Entry("-", None, "num")
     baseline = workload.baseline_policy
+    if row.ratio is None:
+        apart = f"no round in one session with {baseline}" if row.summary.rounds_s and baseline else ""
+        return Entry("-", None, "num", apart)
     other = "" if baseline == reference else f"vs {baseline}"
     if workload.baseline is not None and row.summary.cell == workload.baseline.summary.cell:
         return Entry("reference" if not other else "fastest here", 1.0, "num")
@@ -162,7 +165,7 @@ def noise(views: Sequence[NoiseView]) -> Table:
         spreads = sorted(
             spread
             for row in others
-            if (spread := spread_of(paired_logs(row.summary.rounds_s, rounds))) is not None
+            if (spread := spread_of(step_time_logs(row.summary, baseline.summary))) is not None
         )
         paired = spreads[len(spreads) // 2] if spreads else None
         entries = (

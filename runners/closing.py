@@ -1,18 +1,18 @@
 """The last words of a session: what was found, and where everything is."""
 
-import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TextIO
 
 from runners.text_table import TextTable
+from suite.paired import PairedRatio, step_time_ratio
 from suite.summary import CellSummary, count_statuses
 from suite.units import show_bytes, show_count, show_seconds
 
 # The report and the records have them all; a terminal does not want to.
 _MOST_ROWS = 80
-_HEADERS = ("policy", "seq_len", "status", "peak", "saved", "step", "ratio", "recomputed")
+_HEADERS = ("policy", "seq_len", "status", "peak", "saved", "step", "step vs {}", "recomputed")
 RESULTS = ("ok", "oom", "noop", "unsupported")
 
 
@@ -29,16 +29,6 @@ def exit_code(summaries: Mapping[str, CellSummary], expected: int, state: str) -
         return 130
     results = sum(summary.status in RESULTS for summary in summaries.values())
     return 0 if results == expected else 5
-
-
-def ratio_to_reference(summary: CellSummary, reference: CellSummary | None) -> float | None:
-    """Median over their common rounds of this cell's step time over the reference's."""
-    if reference is None:
-        return None
-    common = summary.rounds_s.keys() & reference.rounds_s.keys()
-    if not common:
-        return None
-    return statistics.median(summary.rounds_s[r] / reference.rounds_s[r] for r in sorted(common))
 
 
 def print_closing(
@@ -76,7 +66,7 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
     lines = [
         ("policy", summary.policy),
         ("workload", summary.workload_label),
-        ("status", summary.status + (f": {summary.reason}" if summary.reason else "")),
+        ("status", _status(summary).replace("*", ", gradients not compared") + _because(summary)),
     ]
     if summary.peak_bytes is not None:
         phase = f" in {summary.peak_phase}" if summary.peak_phase else ""
@@ -88,12 +78,21 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
         recomputed = f", of which {show_count(summary.recomputed_flops)}FLOP recomputed"
         lines.append(("executed", f"{show_count(summary.executed_flops)}FLOP a step{recomputed}"))
     if summary.step_time_s is not None:
-        ratio = ratio_to_reference(summary, reference)
+        ratio = step_time_ratio(summary, reference) if reference else None
         spread = f", median of {len(summary.rounds_s)} rounds" if len(summary.rounds_s) > 1 else ""
         rate = f", {summary.tokens_per_s:,.0f} tokens/s" if summary.tokens_per_s is not None else ""
-        versus = f", {ratio:.2f} x {reference.policy}" if ratio is not None and reference else ""
+        versus = f", {ratio.text} against {reference.policy}" if ratio is not None and reference else ""
         lines.append(("step", show_seconds(summary.step_time_s) + spread + rate + versus))
     return "".join(f"{name:<10}{value}\n" for name, value in lines)
+
+
+def _status(summary: CellSummary) -> str:
+    """``ok*`` where nothing has proven that the gradients are right."""
+    return "ok*" if summary.status == "ok" and not summary.proven else summary.status
+
+
+def _because(summary: CellSummary) -> str:
+    return f": {summary.reason}" if summary.reason else ""
 
 
 def _against(reference: CellSummary | None, name: str, show: Callable[[float], str]) -> str:
@@ -109,14 +108,20 @@ def _print_tables(summaries: Sequence[CellSummary], reference: str, out: TextIO)
             groups.setdefault(_without_length(summary), []).append(summary)
         for title, group in groups.items():
             rows = [_row(s, references.get(s.workload)) for s in sorted(group, key=_length)]
-            TextTable(title, _HEADERS, rows).print(out)
+            headers = [header.format(reference) for header in _HEADERS]
+            TextTable(title, headers, rows, spare=("recomputed", "saved")).print(out)
             out.write("\n")
         for summary in summaries:
             if summary.status not in ("ok", "unsupported"):
                 name = f"{summary.policy}, {summary.workload_label}"
                 out.write(f"{summary.status}: {name}: {summary.reason.partition(chr(10))[0]}\n")
-    counts = count_statuses({s.cell: s for s in summaries})
-    out.write(f"{len(summaries)} cells: {', '.join(f'{n} {s}' for s, n in counts.items())}\n")
+    unproven = sum(_status(summary) == "ok*" for summary in summaries)
+    if unproven and len(summaries) <= _MOST_ROWS:
+        out.write("* gradients not compared: no parity pass\n")
+    counts = ", ".join(f"{n} {s}" for s, n in count_statuses({s.cell: s for s in summaries}).items())
+    # The count of ok comes last, as the best status of all.
+    without = f" ({unproven} of them without parity)" if unproven else ""
+    out.write(f"{len(summaries)} cells: {counts}{without}\n")
 
 
 def _length(summary: CellSummary) -> int:
@@ -129,15 +134,21 @@ def _without_length(summary: CellSummary) -> str:
 
 
 def _row(summary: CellSummary, reference: CellSummary | None) -> list[str]:
-    ratio = ratio_to_reference(summary, reference)
     recomputed = summary.recomputed_flops
     return [
         summary.policy,
         str(_length(summary)),
-        summary.status,
+        _status(summary),
         show_bytes(summary.peak_bytes),
         show_bytes(summary.saved_bytes),
         show_seconds(summary.step_time_s),
-        f"{ratio:.2f}" if ratio is not None else "-",
+        _ratio(summary, reference),
         show_count(recomputed),
     ]
+
+
+def _ratio(summary: CellSummary, reference: CellSummary | None) -> str:
+    if reference is not None and reference.cell == summary.cell:
+        return "reference"
+    found: PairedRatio | None = step_time_ratio(summary, reference) if reference else None
+    return found.brief if found else "-"

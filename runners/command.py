@@ -3,17 +3,22 @@
 Called by the command line and by the launcher of a multirun, inside a Hydra application.
 """
 
+import dataclasses
 import os
+import re
 import shlex
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from runners.forkserver import ForkServer
 from runners.plan import print_plan
@@ -26,11 +31,16 @@ from suite.config.expand import (
     session_overrides,
 )
 from suite.config.hardware import match_hardware
+from suite.config.known import check_known
 from suite.config.load import check_budget, check_policy, load_cell, load_passes, load_session
 from suite.config.schema import PASSES, HardwareConfig, SessionConfig
 from suite.errors import Unsupported, UsageError
+from suite.policies import parse_policy
 from suite.store import RecordStore
-from suite.tracking import open_tracker
+from suite.tracking import check_tracking, open_tracker
+
+# How most reasons why a cell is unsupported begin.
+_KEY_AND_VALUE = re.compile(r"([a-z_.]+)=(.*?): ")
 
 
 def run_jobs(jobs: Sequence[Sequence[str]]) -> int:
@@ -65,10 +75,11 @@ def _run(
             _admit(cell, cells, refused)
             asked[cell.id] = _united(asked.get(cell.id, ()), load_passes(composed))
     assert lead is not None
-    _add_reference(jobs, lead, fingerprint, cells, refused)
-    session = _session(lead, jobs, cells, fingerprint, asked)
     _refuse_all_unsupported(cells, refused)
+    cells = _with_references(str(lead.reference), cells, refused, asked)
+    session = _session(lead, jobs, cells, fingerprint, asked)
     check_budget(session.budget_bytes, list(cells.values()))
+    check_tracking(session.tracking)
     chosen = list(cells.values())
     store = RecordStore(Path(session.paths.runs) / session.name)
     if session.plan:
@@ -86,12 +97,19 @@ def _run(
         report=report,
     )
     if report is not None and report.answer:
-        print(f"\n{report.answer}")
+        print(f"\n{_wrapped(report.answer)}")
     return code
 
 
 def _compose(overrides: list[str]) -> DictConfig:
-    return hydra.compose("config", overrides=overrides)
+    cfg = hydra.compose("config", overrides=overrides)
+    check_known(cfg, _plain_config(), overrides)
+    return cfg
+
+
+@cache
+def _plain_config() -> DictConfig:
+    return hydra.compose("config")
 
 
 def _threads(cfg: DictConfig) -> int:
@@ -124,23 +142,42 @@ def _admit(cell: Cell, cells: dict[str, Cell], refused: dict[str, str]) -> None:
         refused[cell.id] = str(problem)
 
 
-def _add_reference(
-    jobs: Sequence[Sequence[str]],
-    lead: DictConfig,
-    fingerprint: dict[str, Any],
-    cells: dict[str, Cell],
-    refused: dict[str, str],
-) -> None:
-    """A single cell is answered against the reference policy: measure that one too."""
-    (cell, *others) = cells.values()
-    reference = str(lead.reference)
-    if others or len(jobs) > 1 or cell.policy_label == reference or "(" in reference:
-        return
-    user = [o for o in jobs[0] if not o.split("=")[0].startswith("policy")]
-    compared = load_cell(_compose([*user, f"policy={reference}"]), fingerprint)
-    del cells[cell.id]
-    _admit(compared, cells, refused)
-    cells[cell.id] = cell
+def _with_references(
+    label: str, cells: dict[str, Cell], refused: dict[str, str], asked: dict[str, tuple[str, ...]]
+) -> dict[str, Cell]:
+    """``cells`` with the reference policy's ahead of each workload that has none, under the same passes.
+
+    Every answer is relative to that policy. Raises UsageError where ``label`` names no policy to add.
+    """
+    blocks: dict[str, list[Cell]] = {}
+    for cell in cells.values():
+        blocks.setdefault(cell.workload_id, []).append(cell)
+    added: dict[str, Cell] = {}
+    for workload, block in blocks.items():
+        alive = any(cell.id not in refused for cell in block)
+        if alive and all(cell.policy_label != label for cell in block):
+            added[workload] = _reference_of(label, block[0])
+            passes = [asked[cell.id] for cell in block]
+            asked[added[workload].id] = tuple(p for p in PASSES if any(p in some for some in passes))
+    found: dict[str, Cell] = {}
+    for cell in cells.values():
+        if cell.workload_id in added:
+            _admit(added.pop(cell.workload_id), found, refused)
+        found[cell.id] = cell
+    return found
+
+
+def _reference_of(label: str, cell: Cell) -> Cell:
+    family, options, _ = label.partition("(")
+    if not options:
+        node: Any = OmegaConf.to_container(_compose([f"policy={family}"]).policy)
+        policy = parse_policy(node)
+        found = Cell(dataclasses.replace(cell.config, policy=policy))
+        if found.policy_label == label:
+            return found
+    raise UsageError(
+        "reference", label, f"no cell of {cell.workload_label} has this policy; add it to the sweep"
+    )
 
 
 def _session(
@@ -177,10 +214,23 @@ def _name(lead: DictConfig, jobs: Sequence[Sequence[str]], cells: dict[str, Cell
 
 
 def _refuse_all_unsupported(cells: dict[str, Cell], refused: dict[str, str]) -> None:
-    asked = [cell for cell in cells.values() if cell.policy_label != "none"]
-    if asked and all(cell.id in refused for cell in asked):
-        cell = asked[0]
-        raise UsageError("policy", cell.policy_label, refused[cell.id])
+    if cells and all(cell in refused for cell in cells):
+        cell = next(iter(cells.values()))
+        found = _KEY_AND_VALUE.match(refused[cell.id])
+        key, value = found.groups() if found else ("policy", cell.policy_label)
+        raise UsageError(key, value, refused[cell.id][found.end() if found else 0 :])
+
+
+def _wrapped(text: str) -> str:
+    """``text`` broken between words where a terminal would break it anywhere; whole for other programs."""
+    if not sys.stdout.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = [
+        textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        for line in text.splitlines()
+    ]
+    return "\n".join(lines)
 
 
 def _command_line() -> str:

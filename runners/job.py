@@ -37,7 +37,8 @@ class Job:
     """Everything a child needs. It travels pickled through a private pipe, never through a file.
 
     ``environment`` holds the device lease, set before any device is touched. ``measure`` is the
-    dotted ``module:function`` that the child calls.
+    dotted ``module:function`` that the child calls. ``session_id`` is written into time records: only
+    rounds of one session may be compared.
     """
 
     cell: Cell
@@ -47,6 +48,7 @@ class Job:
     root: Path
     code: dict[str, Any]
     fingerprint: dict[str, Any]
+    session_id: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     host_memory_bytes: int | None = None
     measure: str = MEASURE
@@ -74,6 +76,7 @@ class Job:
         error: dict[str, str] | None = None,
     ) -> Record:
         """The record of this job's outcome, its wall time taken now."""
+        named = {"session": self.session_id} if self.pass_ == "time" and self.session_id else {}
         return Record(
             cell=self.cell.id,
             workload=self.cell.workload_id,
@@ -85,7 +88,7 @@ class Job:
             fingerprint=self.fingerprint,
             status=status,
             figures=figures or {},
-            detail=detail or {},
+            detail={**(detail or {}), **named},
             warnings=warnings or [],
             error=error,
             started_at=self.started_at,

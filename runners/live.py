@@ -14,6 +14,7 @@ from suite.units import show_bytes, show_seconds
 
 STYLES = {
     "ok": "green",
+    "ok*": "green",
     "oom": "yellow",
     "noop": "cyan",
     "unsupported": "bright_black",
@@ -111,7 +112,7 @@ class LiveProgress(Progress):
         first = min(max(0, running - room // 2), len(rows) - room)
         return rows[first : first + room]
 
-    def _pass_line(self, key: RecordKey, record: Record, row: Row) -> None:
+    def _pass_line(self, key: RecordKey, record: Record, row: Row, over: str) -> None:
         """The table shows it."""
 
     def _cell_line(self, row: Row) -> None:

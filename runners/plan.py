@@ -6,12 +6,13 @@ from typing import Any, TextIO
 
 from runners.eta import Estimated, estimated, weight
 from runners.pool import leases
-from runners.schedule import blocks, cell_keys, outstanding, redo_rule
+from runners.schedule import Rules, blocks, cell_keys, outstanding, redo_rule
 from runners.text_table import TextTable
 from suite.cell import Cell
 from suite.config.schema import CellConfig, HardwareConfig, SessionConfig
 from suite.record import Record
 from suite.store import RecordStore
+from suite.summary import CellSummary, summarise
 from suite.units import show_bytes, show_count, show_seconds
 
 # Without a measurement of this machine: what a training step usually gets out of it.
@@ -29,25 +30,31 @@ def print_plan(
     predict: Callable[[CellConfig], Estimated] = estimated,
     out: TextIO | None = None,
 ) -> None:
-    """Print each cell's passes, those already measured, its estimated peak and time, and the sums."""
+    """Print each cell's passes, those already measured, its peak and time, and the sums.
+
+    A peak that is measured stands with its verdict; any other is an estimate and says so.
+    """
     stream = out if out is not None else sys.stdout
     records = {record.key: record for record in store.records()}
+    measured = summarise(records.values(), budget_bytes=session.budget_bytes, reference=session.reference)
     going = [cell for cell in cells if cell.id not in refused]
-    redo = redo_rule(session.retry, "~" if "all" in session.retry else "")
+    rules = Rules(
+        passes=lambda cell: session.passes_of(cell.id),
+        rounds=session.rounds,
+        budget_bytes=session.budget_bytes,
+        records=records,
+        redo=redo_rule(session.retry, "~" if "all" in session.retry else ""),
+        reference=session.reference,
+    )
     rate, source = flops_per_s(list(records.values()), session.hardware, going)
     seconds: dict[str, float] = {}
+    again = 0
     for block in blocks(going, session.reference):
         rows, total = [], 0.0
+        left = outstanding(block, rules)
+        again += sum(rules.stands(key) is not None for todo in left.values() for key in todo)
         for cell in block:
-            prediction = predict(cell.config)
-            todo = outstanding(
-                cell,
-                passes=lambda cell: session.passes_of(cell.id),
-                rounds=session.rounds,
-                budget_bytes=session.budget_bytes,
-                records=records,
-                redo=redo,
-            )
+            prediction, todo = predict(cell.config), left[cell.id]
             work = sum(weight(prediction.step_flops, key.pass_, session.trainer) for key in todo)
             total += work / rate
             known = {*cell_keys(cell, session.passes_of(cell.id), session.rounds)} & records.keys() - {
@@ -58,8 +65,7 @@ def print_plan(
                     cell.policy_label,
                     str(len(todo)),
                     str(len(known)),
-                    show_bytes(prediction.peak_bytes),
-                    _fit(prediction, session.budget_bytes),
+                    *_peak(measured.get(cell.id), prediction, session.budget_bytes),
                     show_count(prediction.step_flops or None),
                     show_seconds(work / rate if todo else None),
                 ]
@@ -80,9 +86,17 @@ def print_plan(
     budget = f", budget {show_bytes(session.budget_bytes)}" if session.budget_bytes is not None else ""
     stream.write(
         f"\n{len(cells)} cells, {len(refused)} of them unsupported; passes: {passes}{budget}\n"
+        f"{_said_again(again)}"
+        "a peak with ~ is an estimate from formulas, not a measurement\n"
         f"{_duration(wall_s, rate, source)}; nothing was started\n"
     )
     stream.flush()
+
+
+def _said_again(rounds: int) -> str:
+    if not rounds:
+        return ""
+    return f"{rounds} measured rounds run again: only rounds of one session can be compared\n"
 
 
 def _duration(wall_s: float, rate: float, source: str) -> str:
@@ -108,7 +122,14 @@ def flops_per_s(
     return _CPU_FLOPS_PER_THREAD * threads, f"assumed for {threads} CPU threads"
 
 
-def _fit(prediction: Estimated, budget_bytes: int | None) -> str:
-    if prediction.peak_bytes is None or budget_bytes is None:
-        return "-"
-    return "yes" if prediction.peak_bytes <= budget_bytes else "no: oom"
+def _peak(measured: CellSummary | None, prediction: Estimated, budget_bytes: int | None) -> tuple[str, str]:
+    """The peak, and whether it fits: of what was measured if anything was, else of the estimate."""
+    if measured is not None and measured.status != "ok":
+        peak = f"{show_bytes(measured.peak_bytes)} measured" if measured.peak_bytes is not None else "-"
+        return peak, measured.status if measured.status != "oom" else "no: oom"
+    if measured is not None and measured.peak_bytes is not None:
+        return f"{show_bytes(measured.peak_bytes)} measured", "yes" if budget_bytes is not None else "-"
+    if prediction.peak_bytes is None:
+        return "-", "-"
+    fits = "yes" if prediction.peak_bytes <= (budget_bytes or 0) else "no: oom"
+    return f"~{show_bytes(prediction.peak_bytes)}", "-" if budget_bytes is None else fits

@@ -10,7 +10,7 @@ from typing import TextIO
 
 from suite.cell import Cell
 from suite.record import Record, RecordKey
-from suite.summary import CellSummary
+from suite.summary import CellSummary, over_budget
 from suite.units import show_bytes, show_seconds
 
 
@@ -37,6 +37,7 @@ class Board:
     rows: dict[str, Row]
     pending: set[RecordKey]
     time_left_s: Callable[[], float | None]
+    budget_bytes: int | None = None
     done: int = 0
     found: int = 0
     started_s: float = field(default_factory=time.monotonic)
@@ -90,11 +91,12 @@ class Progress:
     def recorded(self, key: RecordKey, record: Record) -> None:
         """The child's record is there."""
         board, row = self.board, self.board.rows[key.cell]
-        row.running, row.last = "", record.status
+        over = over_budget(record, board.budget_bytes) if record.pass_ == "memory" else ""
+        row.running, row.last = "", "oom" if over else record.status
         board.done += 1
         row.peak_bytes = record.figures.get("peak_bytes", row.peak_bytes)
         row.step_time_s = record.figures.get("step_time_s", row.step_time_s)
-        self._pass_line(key, record, row)
+        self._pass_line(key, record, row, over)
         self._changed()
 
     def completed(self, summary: CellSummary) -> None:
@@ -112,14 +114,14 @@ class Progress:
     def tick(self) -> None:
         """Time has passed and nothing else."""
 
-    def _pass_line(self, key: RecordKey, record: Record, row: Row) -> None:
+    def _pass_line(self, key: RecordKey, record: Record, row: Row, over: str) -> None:
         board = self.board
         left = board.time_left_s()
         parts = [
             f"[{board.done:>{len(str(board.total))}}/{board.total}]",
-            f"{record.status:<11}",
+            f"{row.last:<11}",
             f"{row.policy}, {row.workload}:",
-            f"{board.pass_label(key)}{_headline(record)} in {show_seconds(record.wall_s)}",
+            f"{board.pass_label(key)}{_headline(record, over)} in {show_seconds(record.wall_s)}",
         ]
         if left is not None and board.pending:
             parts.append(f"(about {show_seconds(left)} left)")
@@ -138,8 +140,10 @@ class Progress:
         """For those who draw."""
 
 
-def _headline(record: Record) -> str:
+def _headline(record: Record, over: str) -> str:
     figures: Mapping[str, float] = record.figures
+    if over:
+        return f": {over}"
     if record.status != "ok" and record.error:
         return f": {record.error['message'].splitlines()[0][:160]}"
     if "step_time_s" in figures:

@@ -13,11 +13,12 @@ from runners.job import MEASURE, Job, timestamp
 from runners.memory_limit import host_memory_limit
 from runners.pool import Lease, leases
 from runners.progress import Board, for_terminal, new_rows
-from runners.schedule import BlockSchedule, Step, blocks, cell_keys, outstanding, redo_rule
+from runners.schedule import BlockSchedule, Rules, Step, blocks, cell_keys, outstanding, redo_rule
 from suite.cell import Cell
 from suite.config.schema import SessionConfig
 from suite.measure.code_version import code_version
-from suite.record import Record, RecordKey
+from suite.peak import peak_rates
+from suite.record import InvalidRecord, Record, RecordKey
 from suite.store import RecordStore
 from suite.summary import CellSummary, summarise
 
@@ -78,6 +79,8 @@ def run_session(
                 root=store.root,
                 code=code,
                 fingerprint=fingerprint,
+                # Since when this program runs tells its rounds from those of any other start.
+                session_id=now["updated_at"],
                 environment=dict(lease.environment),
                 host_memory_bytes=limit if cell.config.device == "cpu" else None,
                 measure=measure,
@@ -105,9 +108,19 @@ class _Run:
         self._refused = [cell for cell in cells if cell.id in refused]
         self._reasons = refused
         self._going = [cell for cell in cells if cell.id not in refused]
-        self._records = {record.key: record for record in store.records()}
-        self._redo = redo_rule(session.retry, current["redo_before"])
+        found = list(store.scan())
+        self._records = {record.key: record for record in found if isinstance(record, Record)}
+        self._damaged = [problem for problem in found if isinstance(problem, InvalidRecord)]
+        self._rules = Rules(
+            passes=self._passes_of,
+            rounds=session.rounds,
+            budget_bytes=session.budget_bytes,
+            records=self._records,
+            redo=redo_rule(session.retry, current["redo_before"]),
+            reference=session.reference,
+        )
         self._workloads = {cell.id: cell.workload_id for cell in cells}
+        self._mirrored: dict[str, CellSummary] = {}
         self._failures = 0
         self._eta = Eta(session.trainer)
         self.progress = for_terminal(self._new_board())
@@ -115,16 +128,18 @@ class _Run:
 
     def _new_board(self) -> Board:
         pending: set[RecordKey] = set()
-        for cell in self._going:
-            todo = outstanding(cell, **self._rules())
-            self._eta.add(cell, todo)
-            pending.update(todo)
+        for block in blocks(self._going, self._session.reference):
+            left = outstanding(block, self._rules)
+            for cell in block:
+                self._eta.add(cell, left[cell.id])
+                pending.update(left[cell.id])
         return Board(
             name=self._session.name,
             rounds=self._session.rounds,
             rows=new_rows(self._cells),
             pending=pending,
             time_left_s=lambda: self._eta.left_s(pending),
+            budget_bytes=self._session.budget_bytes,
         )
 
     def go(self, server: ForkServer, places: Mapping[str, list[Lease]], report: Report | None) -> int:
@@ -132,6 +147,7 @@ class _Run:
         with Interrupts() as interrupts:
             try:
                 with self.progress:
+                    self._warn_of_damage()
                     self._record_refused()
                     done = self._run_blocks(Executor(server, self._make_job, self, interrupts), places)
             except BaseException:
@@ -147,6 +163,8 @@ class _Run:
             page = None
             if report is not None and not hurried:
                 page = self._spared("the report failed", lambda: report(self._store.root))
+            if not hurried:
+                self._mirror_what_changed()
             folder = page.parent if page is not None else None
             self._spared("tracking failed", lambda: self._tracker.close(self._manifest, folder))
         return self._say(page, state)
@@ -162,19 +180,28 @@ class _Run:
         return True
 
     def _schedule(self, block: Sequence[Cell]) -> BlockSchedule:
-        return BlockSchedule(block, completed=self._completed, **self._rules())
+        return BlockSchedule(block, self._rules, completed=self._completed, remeasuring=self._remeasuring)
 
-    def _rules(self) -> dict[str, Any]:
-        return {
-            "passes": self._passes_of,
-            "rounds": self._session.rounds,
-            "budget_bytes": self._session.budget_bytes,
-            "records": self._records,
-            "redo": self._redo,
-        }
+    def _remeasuring(self, keys: frozenset[RecordKey]) -> None:
+        names = [cell.policy_label for cell in self._cells if cell.id in {key.cell for key in keys}]
+        self.progress.note(
+            f"measuring {len(keys)} rounds of {', '.join(names)} again: only rounds of one session can be "
+            "compared"
+        )
+        for key in keys - self.progress.board.pending:
+            self._eta.add(next(cell for cell in self._cells if cell.id == key.cell), [key])
+            self.progress.board.pending.add(key)
 
     def _passes_of(self, cell: Cell) -> tuple[str, ...]:
         return self._session.passes_of(cell.id)
+
+    def _warn_of_damage(self) -> None:
+        if not self._damaged:
+            return
+        more = f" and {len(self._damaged) - 1} more" if len(self._damaged) > 1 else ""
+        self.progress.note(
+            f"warning: no record, so what it should hold counts as not measured: {self._damaged[0]}{more}"
+        )
 
     def _record_refused(self) -> None:
         for cell in self._refused:
@@ -223,7 +250,17 @@ class _Run:
         )
         summary = self._summaries(self._workloads[cell.id])[cell.id]
         self.progress.completed(summary)
+        self._mirror(summary)
+
+    def _mirror(self, summary: CellSummary) -> None:
+        self._mirrored[summary.cell] = summary
         self._spared("tracking failed", lambda: self._tracker.cell(summary, self._store))
+
+    def _mirror_what_changed(self) -> None:
+        """What is said of a cell may hang on cells that came later: its reference, the best peak rate."""
+        for cell, summary in self._summaries().items():
+            if self._mirrored.get(cell, summary) != summary:
+                self._mirror(summary)
 
     def _summaries(self, workload: str | None = None) -> dict[str, CellSummary]:
         wanted = [
@@ -231,8 +268,12 @@ class _Run:
             for record in self._records.values()
             if record.cell in self._workloads and workload in (None, record.workload)
         ]
-        budget, reference = self._session.budget_bytes, self._session.reference
-        return summarise(wanted, budget_bytes=budget, reference=reference)
+        return summarise(
+            wanted,
+            budget_bytes=self._session.budget_bytes,
+            reference=self._session.reference,
+            rates=peak_rates(self._records.values()),
+        )
 
     def _spared(self, failing: str, action: Callable[[], T]) -> T | None:
         """Nothing measured is lost because something that only shows it failed: that is one line."""

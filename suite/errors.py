@@ -16,5 +16,9 @@ class Unsupported(Exception):
     """
 
 
+class Impossible(UsageError, Unsupported):
+    """Values that are good by themselves and cannot be together: alone a usage error, in a sweep a cell."""
+
+
 class MatchedNothing(Unsupported):
     """A policy selected no block, module or operator; the message lists what exists."""

@@ -16,7 +16,8 @@ Schema 1, top level::
     fingerprint  object                  device, driver, torch, host
     status       one of schema.STATUSES
     figures      name -> finite number   names end in their unit: _bytes, _s, _flops, _count, _ratio
-    detail       name -> any JSON        labels, tables and series that explain the figures
+    detail       name -> any JSON        labels, tables and series that explain the figures; of a time
+                                         pass also ``session``: which start of the program measured it
     warnings     list of text
     error        null or {type, message, where}
     started_at   ISO 8601, UTC
@@ -62,6 +63,11 @@ class Record:
     def key(self) -> "RecordKey":
         """Which (cell, pass, round) this is the record of."""
         return RecordKey(self.cell, self.pass_, self.round)
+
+    @property
+    def session(self) -> str:
+        """Which start of the program measured a round; empty where the record does not say."""
+        return str(self.detail.get("session") or "")
 
     def to_json(self) -> str:
         """The file's text. Raises ValueError on NaN or infinity: no such figure was measured."""

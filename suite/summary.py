@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from suite.cell import policy_label, workload_label
+from suite.peak import PeakRate, RateKey, peak_rates, rate_key
 from suite.record import Record
-from suite.units import show_bytes
+from suite.units import show_apart
 
 # Worst first: a cell has the worst status any of its records has.
 _SEVERITY = ("wrong", "crash", "oom", "timeout", "invalid", "unsupported", "interrupted", "noop", "ok")
@@ -31,7 +32,11 @@ _HEADLINES = (
 
 @dataclass(frozen=True)
 class CellSummary:
-    """What a table row, a plot point and an MLflow run show of one cell. None: not measured."""
+    """What a table row, a plot point and an MLflow run show of one cell. None: not measured.
+
+    ``rounds_s`` holds step times by round; ``rounds_by_session_s`` by session and round, which is what
+    may be compared with another cell (:mod:`suite.paired`).
+    """
 
     cell: str
     workload: str
@@ -54,10 +59,18 @@ class CellSummary:
     hfu_ratio: float | None = None
     peak_flops_source: str | None = None
     rounds_s: dict[int, float] = field(default_factory=dict)
+    rounds_by_session_s: dict[tuple[str, int], float] = field(default_factory=dict)
     memory: Record | None = None
     flops: Record | None = None
     parity: Record | None = None
     times: tuple[Record, ...] = ()
+
+    @property
+    def proven(self) -> bool:
+        """Whether its gradients were compared and are right; uncompiled ``none`` is the measure of them."""
+        compared = self.parity is not None and self.parity.status == "ok"
+        plain = self.config["compile"] == "none" and self.config["policy"]["family"] == "none"
+        return compared or plain
 
     @property
     def records(self) -> tuple[Record, ...]:
@@ -71,12 +84,18 @@ def summarise(
     *,
     budget_bytes: int | None,
     reference: str = "none",
+    rates: Mapping[RateKey, PeakRate] | None = None,
 ) -> dict[str, CellSummary]:
-    """Cell id to summary, judged against ``budget_bytes`` and the cells of the ``reference`` policy."""
+    """Cell id to summary, judged against ``budget_bytes`` and the cells of the ``reference`` policy.
+
+    ``rates`` are the denominators of MFU where ``records`` are not the whole sweep.
+    """
+    records = list(records)
+    rates = peak_rates(records) if rates is None else rates
     by_cell: dict[str, list[Record]] = {}
     for record in records:
         by_cell.setdefault(record.cell, []).append(record)
-    raw = {cell: _collect(found) for cell, found in by_cell.items()}
+    raw = {cell: _collect(found, rates) for cell, found in by_cell.items()}
     references = {s.workload: s for s in raw.values() if s.policy == reference}
     return {
         cell: _judge(summary, references.get(summary.workload), budget_bytes)
@@ -84,7 +103,7 @@ def summarise(
     }
 
 
-def _collect(records: list[Record]) -> CellSummary:
+def _collect(records: list[Record], rates: Mapping[RateKey, PeakRate]) -> CellSummary:
     first = records[0]
     single = {r.pass_: r for r in records if r.pass_ != "time"}
     times = tuple(sorted((r for r in records if r.pass_ == "time"), key=lambda r: r.round))
@@ -100,11 +119,11 @@ def _collect(records: list[Record]) -> CellSummary:
         step = statistics.median(r.figures["step_time_s"] for r in measured)
         values["step_time_s"] = step
         values["tokens_per_s"] = statistics.median(r.figures["tokens_per_s"] for r in measured)
-        rate = statistics.median(r.figures.get("peak_flops_per_s", 0.0) for r in measured)
-        values["peak_flops_source"] = measured[0].detail.get("peak_flops_source")
-        if rate and values["model_flops"] is not None:
-            values["mfu_ratio"] = values["model_flops"] / step / rate
-            values["hfu_ratio"] = values["executed_flops"] / step / rate
+        peak = rates.get(rate_key(measured[0]))
+        values["peak_flops_source"] = peak.source if peak else measured[0].detail.get("peak_flops_source")
+        if peak and values["model_flops"] is not None:
+            values["mfu_ratio"] = values["model_flops"] / step / peak.flops_per_s
+            values["hfu_ratio"] = values["executed_flops"] / step / peak.flops_per_s
     return CellSummary(
         cell=first.cell,
         workload=first.workload,
@@ -115,6 +134,7 @@ def _collect(records: list[Record]) -> CellSummary:
         reason=(worst.error or {}).get("message", ""),
         peak_phase=memory.detail.get("peak_phase") if memory else None,
         rounds_s={r.round: r.figures["step_time_s"] for r in measured},
+        rounds_by_session_s={(r.session, r.round): r.figures["step_time_s"] for r in measured},
         memory=memory,
         flops=flops,
         parity=single.get("parity"),
@@ -146,7 +166,8 @@ def over_budget(memory: Record | None, budget_bytes: int | None) -> str:
     if peak <= budget_bytes:
         return ""
     phase = memory.detail.get("peak_phase", "step")
-    return f"needs {show_bytes(peak)} in {phase}, the budget is {show_bytes(budget_bytes)}"
+    needed, budget = show_apart(peak, budget_bytes)
+    return f"needs {needed} in {phase}, the budget is {budget}"
 
 
 def _same_work(summary: CellSummary, reference: CellSummary) -> bool:

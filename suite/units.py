@@ -28,13 +28,23 @@ def parse_bytes(text: str | int | float, key: str) -> int:
     return int(float(match.group(1)) * factor)
 
 
-def show_bytes(count: float | None) -> str:
+def show_apart(a: float, b: float) -> tuple[str, str]:
+    """Two counts of bytes with as many digits as it takes to tell them apart, in bytes if need be."""
+    for more_digits in range(4):
+        shown = show_bytes(a, more_digits), show_bytes(b, more_digits)
+        if shown[0] != shown[1] or a == b:
+            return shown
+    return f"{a:,.0f} B", f"{b:,.0f} B"
+
+
+def show_bytes(count: float | None, more_digits: int = 0) -> str:
     """``count`` bytes in the largest binary unit that keeps it at least one."""
     if count is None:
         return "-"
     for unit, factor in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
         if abs(count) >= factor:
-            return f"{count / factor:,.{1 if count < 100 * factor else 0}f} {unit}"
+            digits = (1 if count < 100 * factor else 0) + more_digits
+            return f"{count / factor:,.{digits}f} {unit}"
     return f"{count:,.0f} B"
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.statistics import PairedRatio, paired_ratio
 from suite.cell import canonical
+from suite.paired import PairedRatio, step_time_ratio
 from suite.summary import CellSummary
 
 HOLDS, IN_PART, NOT_HERE = "holds", "in part", "not here"
@@ -75,8 +75,8 @@ def shape(cell: CellSummary) -> str:
 
 
 def step_time(cell: CellSummary, reference: CellSummary) -> PairedRatio | None:
-    """Step time against ``reference`` over the rounds that both have."""
-    return paired_ratio(cell.rounds_s, reference.rounds_s)
+    """Step time against ``reference`` over the rounds that one session measured of both."""
+    return step_time_ratio(cell, reference)
 
 
 def extra_flops(cell: CellSummary) -> float | None:

@@ -3,6 +3,7 @@
 Torch-free, and the only place that turns a ``DictConfig`` into the suite's own classes.
 """
 
+import contextlib
 import dataclasses
 import difflib
 import os
@@ -35,16 +36,16 @@ from suite.config.schema import (
     TrackingConfig,
     TrainerConfig,
 )
-from suite.errors import UsageError
+from suite.errors import Impossible, UsageError
 from suite.models.check import check_kernel, check_model
 from suite.models.shape import parameter_count
 from suite.policies import make_policy, parse_policy
 from suite.training.check import check_compiler, check_training
-from suite.units import parse_bytes, show_bytes
+from suite.units import parse_bytes, show_apart
 
 
 def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
-    """The cell that one composed configuration describes, checked but for what its policy refuses.
+    """The cell that one composed configuration describes, checked but for what :func:`check_policy` says.
 
     Args:
         cfg: composed by Hydra.
@@ -71,13 +72,15 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
         threads=threads or int(device.get("cores") or os.cpu_count() or 1),
         seed=_whole(cfg, "seed", 0),
     )
-    check_model(config)
+    with contextlib.suppress(Impossible):
+        check_model(config)
     check_training(config)
     return Cell(config)
 
 
 def check_policy(cell: Cell) -> None:
-    """Raise Unsupported where the cell's policy, kernel or compiler cannot apply to its workload."""
+    """Raise Unsupported where the cell's model, kernel, compiler or policy cannot do its workload."""
+    check_model(cell.config)
     check_kernel(cell.config)
     check_compiler(cell.config)
     policy = make_policy(cell.config.policy)
@@ -90,11 +93,12 @@ def check_budget(budget_bytes: int | None, cells: list[Cell]) -> None:
     if budget_bytes is None or not cells:
         return
     least = min(_parameter_bytes(cell.config) for cell in cells)
+    budget, parameters = show_apart(budget_bytes, least)
     _check(
         budget_bytes >= least,
         "budget",
-        show_bytes(budget_bytes),
-        f"the parameters alone take {show_bytes(least)}: expected more than that",
+        budget,
+        f"the parameters alone take {parameters}: expected more than that",
     )
 
 

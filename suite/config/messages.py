@@ -15,6 +15,8 @@ COMPOSITION_ERRORS = (HydraException, OmegaConfBaseException, yaml.YAMLError)
 
 _NOT_IN_STRUCT = re.compile(r"Key '([^']+)' is not in struct(?:\s+full_key: (\S+))?")
 _COULD_NOT_OVERRIDE = re.compile(r"Could not override '([^']+)'")
+_AMBIGUOUS = re.compile(r"Ambiguous value for argument '([^']+)'")
+_NULL_GROUP = "Config group override must be a string"
 _MULTIPLE = re.compile(r"Multiple values for (\S+?)\.")
 
 
@@ -35,6 +37,12 @@ def one_line(problem: Exception, conf: Path, argv: Sequence[str] | None = None) 
     if missing is not None:
         return _missing_line(missing, conf)
     text = "\n".join(str(p) for p in _chain(problem))
+    several = _AMBIGUOUS.search(text)
+    if several:
+        word = several.group(1)
+        return f"{word}: several values; -m sweeps over them: python -m suite -m {word}"
+    if _NULL_GROUP in text:
+        return _null_line(conf, words)
     multiple = _MULTIPLE.search(text)
     if multiple:
         return f"{multiple.group(1)}: given more than once; choose one value, or sweep with -m"
@@ -77,8 +85,34 @@ def _missing_line(missing: str, conf: Path) -> str:
     return f"{group}={value}: no such {group}; expected one of {', '.join(there)}{_near(value, there)}"
 
 
+def is_composition_error(problem: Exception) -> bool:
+    """Whether ``problem`` is about what a person wrote."""
+    # Hydra has no error of its own for a group that is null.
+    return isinstance(problem, COMPOSITION_ERRORS) or (
+        isinstance(problem, ValueError) and _NULL_GROUP in str(problem)
+    )
+
+
+def _null_line(conf: Path, words: list[str]) -> str:
+    keys = [w.lstrip("+").partition("=")[0] for w in words if "null" in w.partition("=")[2].split(",")]
+    group = next((key for key in keys if (conf / key).is_dir()), None)
+    if group is None:
+        return "null: a group of the configuration cannot be null"
+    return (
+        f"{group}=null: expected one of {', '.join(sorted(p.stem for p in (conf / group).glob('*.yaml')))}"
+    )
+
+
 def _unknown_key(key: str, conf: Path, words: list[str]) -> str:
     parent, _, name = key.rpartition(".")
+    swept = next((w for w in words if w.partition("=")[0] == parent and "," in w), None)
+    if swept:
+        first = swept.partition("=")[2].split(",")[-1]
+        return (
+            f"{key}: not a key of every one of {swept}; list each with its keys in a sweep file, as "
+            f"conf/sweep/long_seq.yaml does ('- {first} {key}=…'), or here as "
+            f"""'sweep.products=[{{{parent}: [..., "{first} {key}=…"]}}]'"""
+        )
     known = _keys_at(parent, conf, words)
     listed = f"; keys{' of ' + parent if parent else ''} are {', '.join(known)}" if known else ""
     value = next((w.partition("=")[2] for w in words if w.lstrip("+~").partition("=")[0] == key), None)

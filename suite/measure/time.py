@@ -15,6 +15,7 @@ from suite.config.schema import CellConfig, HardwareConfig, SessionConfig, Train
 from suite.measure import Measurement
 from suite.measure.compiled import compiled_anew, warm_up
 from suite.measure.setup import build_subject
+from suite.peak import MEASURED
 from suite.policies import Applied
 from suite.training.data import Batch
 from suite.training.loop import StepObserver, train
@@ -144,7 +145,7 @@ def peak_rate(config: CellConfig, hardware: HardwareConfig) -> tuple[float, str]
         return 0.0, f"none: no {precision} peak is known for {hardware.name}"
     dtype = torch.float32 if precision == "fp32" else torch.bfloat16
     what = f"{precision} product of {_GEMM_SIZE} x {_GEMM_SIZE} matrices on {config.threads} threads"
-    return _measured_gemm_rate(dtype), f"measured in this round: {what}"
+    return _measured_gemm_rate(dtype), f"{MEASURED}{what}"
 
 
 def _measured_gemm_rate(dtype: torch.dtype) -> float:

@@ -3,7 +3,7 @@
 import math
 
 from suite.config.schema import ATTENTIONS, CellConfig, ModelConfig
-from suite.errors import Unsupported, UsageError
+from suite.errors import Impossible, Unsupported, UsageError
 from suite.models.shape import FAMILIES, head_dim
 
 _SIZES = ("vocab_size", "n_layers", "d_model", "n_heads", "n_kv_heads", "d_ff", "max_seq_len")
@@ -108,7 +108,7 @@ def _check_workload(config: CellConfig) -> None:
         if value < 1:
             raise UsageError(name, value, "expected a whole number >= 1")
     if FAMILIES[model.family].learned_positions and config.seq_len > model.max_seq_len:
-        raise UsageError(
+        raise Impossible(
             "seq_len",
             config.seq_len,
             f"{model.name} has learned positions up to model.max_seq_len={model.max_seq_len}",
@@ -116,6 +116,6 @@ def _check_workload(config: CellConfig) -> None:
     if config.attention not in ATTENTIONS:
         raise UsageError("attention", config.attention, f"expected one of {', '.join(ATTENTIONS)}")
     if config.data.kind == "bytes" and model.vocab_size < _BYTE_VALUES:
-        raise UsageError(
+        raise Impossible(
             "model.vocab_size", model.vocab_size, f"data=bytes needs at least {_BYTE_VALUES} tokens"
         )

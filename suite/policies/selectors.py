@@ -34,11 +34,9 @@ def select_blocks(text: str, depth: int, key: str) -> list[int]:
     chosen: set[int] = set()
     for term in _terms(text):
         indices = _indices(term, depth)
-        beyond = [i for i in indices if i >= depth]
-        if beyond or not indices:
-            raise MatchedNothing(
-                f"{key}={text}: {term} matches no block; the model has blocks 0 to {depth - 1}"
-            )
+        if not indices or indices[-1] >= depth:
+            what = f"names block {indices[-1]}" if indices else "matches no block"
+            raise MatchedNothing(f"{key}={text}: {term} {what}; the model has blocks 0 to {depth - 1}")
         chosen.update(indices)
     return sorted(chosen)
 

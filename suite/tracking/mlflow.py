@@ -98,8 +98,8 @@ class MlflowTracker:
             )
 
     def where(self) -> str:
-        """The store, for a database the command that opens the UI, and the sweep's page in it."""
-        return self._store.where(self._experiment_id, self._sweep.parent_id if self._sweep else None)
+        """The store, for a database the command that opens the UI, and the experiment's page in it."""
+        return self._store.where(self._experiment_id if self._sweep else None)
 
     def _opened(self) -> MlflowSweep:
         if self._sweep is None:

@@ -46,7 +46,9 @@ MEMORY_SERIES, TIME_SERIES = "live_bytes", "step_time_s_by_round"
 # Written last: a run that has it has the rest.
 DIGEST_TAG = "suite.records_digest"
 
-_FROM_SUMMARY = ("step_time_s", "tokens_per_s", "mfu_ratio", "hfu_ratio")
+# Metrics that the cells measured later may change.
+OF_THE_SWEEP = ("mfu_ratio", "hfu_ratio")
+_FROM_SUMMARY = ("step_time_s", "tokens_per_s", *OF_THE_SWEEP)
 
 
 @dataclass(frozen=True, order=True)
@@ -104,7 +106,8 @@ def _name(summary: CellSummary) -> str:
 
 
 def _digest(summary: CellSummary, records: tuple[Path, ...]) -> str:
-    found = hashlib.sha256(f"{LAYOUT}\n{summary.status}\n{summary.reason}\n".encode(errors="surrogatepass"))
+    said = [LAYOUT, summary.status, summary.reason, *(getattr(summary, name) for name in OF_THE_SWEEP)]
+    found = hashlib.sha256("".join(f"{part}\n" for part in said).encode(errors="surrogatepass"))
     for path in records:
         found.update(path.read_bytes())
     return found.hexdigest()[:16]
@@ -183,6 +186,8 @@ def _tags(summary: CellSummary, digest: str, too_large: tuple[Path, ...]) -> dic
 
 def _note(summary: CellSummary, too_large: tuple[Path, ...]) -> str:
     lines = [f"**{summary.status}**" + (f": {summary.reason}" if summary.reason else "")]
+    if summary.status == "ok" and not summary.proven:
+        lines.append("gradients not compared")
     if summary.peak_bytes is not None:
         lines.append(f"peak {show_bytes(summary.peak_bytes)} in {summary.peak_phase or 'the step'}")
     lines += [f"- {warning}" for warning in dict.fromkeys(w for r in summary.records for w in r.warnings)]

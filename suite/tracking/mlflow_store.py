@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote, urlencode
 
 from suite.config.schema import PathsConfig, TrackingConfig
 from suite.errors import UsageError
@@ -154,31 +153,17 @@ class MlflowStore:
             )
         return str(found.experiment_id)
 
-    def where(self, experiment_id: str | None = None, parent_id: str | None = None) -> str:
-        """The store's address, for a database the command that opens the UI, and the sweep's page in it."""
+    def where(self, experiment_id: str | None = None) -> str:
+        """The store's address, for a database the command that opens the UI, and the experiment's page.
+
+        The page is short and plain, so that a terminal takes all of it for the link.
+        """
         ui = self.shown.rstrip("/") if self.is_server else "http://127.0.0.1:5000"
-        lines = [f"{ui}/#/experiments/{experiment_id}/runs?{_charts(parent_id)}"] if parent_id else []
+        lines = [f"{ui}/#/experiments/{experiment_id}"] if experiment_id else []
         if not self.is_server:
             command = [_mlflow_command(), "ui", "--backend-store-uri", self.shown, "--host", "127.0.0.1"]
             lines.insert(0, shlex.join(command))
         return "\n".join([self.shown, *lines])
-
-
-def _charts(parent_id: str) -> str:
-    """The query of a page with charts of one sweep's cells side by side, lowest peak first."""
-    return urlencode(
-        {
-            # The UI's other workflow, for prompts and traces, does not show these runs.
-            "workflowType": "machine_learning",
-            "compareRunsMode": "CHART",
-            # In the order of creation it folds the cells away under their parent.
-            "orderByKey": "metrics.`peak_bytes`",
-            "orderByAsc": "true",
-            "searchFilter": f"tags.mlflow.parentRunId='{parent_id}'",
-        },
-        quote_via=quote,
-        safe="`=",
-    )
 
 
 def reason(problem: BaseException) -> str:

@@ -17,6 +17,7 @@ from suite.tracking.mlflow_cells import (
     DIGEST_TAG,
     KEY_CHARACTERS,
     MEMORY_SERIES,
+    OF_THE_SWEEP,
     TAG_CHARACTERS,
     TIME_SERIES,
     CellRun,
@@ -98,7 +99,8 @@ class MlflowSweep:
         if child and (child.digest, child.run_status) == (content.digest, content.status):
             return
         if child and self._contradicts(child, content):
-            # MLflow cannot take back a point of a series: this run would draw both measurements.
+            # MLflow cannot take back a point: this run would draw both measurements, and of two that are
+            # equally new it would show the higher.
             self._client.delete_run(child.run_id)
             child = None
         tags = content.tags
@@ -162,12 +164,17 @@ class MlflowSweep:
         child.params = frozenset(content.params) | child.params
 
     def _contradicts(self, child: _Child, content: CellRun) -> bool:
-        """Whether the run shows a point of a series that is not in the series any more."""
+        """Whether the run shows a point that is not what was measured any more."""
         new = {(p.key, p.step, p.value) for p in content.points}
         return any(
             (name, point.step, point.value) not in new
             for name in (MEMORY_SERIES, TIME_SERIES)
             for point in self._client.get_metric_history(child.run_id, name)
+        ) or any(
+            shown.timestamp >= point.time_ms and shown.value != point.value
+            for point in content.points
+            if point.key in OF_THE_SWEEP
+            for shown in self._client.get_metric_history(child.run_id, point.key)
         )
 
     def _find_parent(self) -> str | None:

@@ -40,6 +40,26 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path):
     assert done.stderr == f"error: run_dir={nowhere}: {allowed}\n"
 
 
+def test_a_folder_that_cannot_be_written_is_refused_in_one_line(tmp_path):
+    (tmp_path / "file").touch()
+    done = run(
+        "-m", "analysis", "report", str(small_sweep(tmp_path)), "--out", str(tmp_path / "file" / "x")
+    )
+    assert done.returncode == 2
+    out = tmp_path / "file" / "x"
+    assert done.stderr == f"error: --out={out}: expected a folder that can be written: Not a directory\n"
+
+
+def test_a_damaged_record_is_one_line_on_the_terminal(tmp_path):
+    root = small_sweep(tmp_path)
+    torn, *_ = sorted((root / "records").glob("*time*"))
+    torn.write_text("{")
+    done = run("-m", "analysis", "report", str(root), "--out", str(tmp_path / "out"))
+    assert done.returncode == 0
+    assert done.stderr.startswith(f"warning: no record, and left out: {torn.name}: not JSON")
+    assert len(done.stderr.splitlines()) == 1
+
+
 def test_torch_is_never_imported(tmp_path):
     code = (
         "import sys; from pathlib import Path; from analysis.report import write_report; "

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 import sweep_builder as build
 
-from analysis.answer import answer
+from analysis.answer import answer, cost_text
 from analysis.compare import compare, frame
 from analysis.detail import thin
 from analysis.labels import place_labels
 from analysis.load import load_run
+from analysis.tables import verdicts
 from analysis.views import composition_views, length_views, live_views, pareto_view, round_ticks
 
 MIB = build.MIB
@@ -48,9 +49,36 @@ def test_without_times_of_the_reference_the_fastest_policy_is_named_as_baseline(
     found = answer(workload, run.budget_bytes)
     assert found.sentence == (
         "At 1,024 tokens the cheapest policy that fits 100 MiB is ops(save=attn): peak 80.0 MiB, "
-        "step time 100 ms. The reference, none, does not fit (300 MiB). "
-        "Next best: full (60.0 MiB, +20.0 % [20.0, 20.0] step time against ops(save=attn))."
+        "step time 100 ms, gradients not compared. The reference, none, does not fit (300 MiB). "
+        "Next best: full (60.0 MiB, +20.0 % [20.0, 20.0] step time against ops(save=attn), "
+        "gradients not compared)."
     )
+
+
+def in_session(records, name):
+    return [
+        dataclasses.replace(r, detail={**r.detail, "session": name}) if r.pass_ == "time" else r
+        for r in records
+    ]
+
+
+def test_a_reference_timed_in_another_session_prices_nothing(tmp_path):
+    cells = [build.cell("none"), build.cell("full"), build.cell("ops", {"save": "attn"})]
+    records = in_session(healthy(cells[0], 90, 9.0), "monday")
+    records += in_session(healthy(cells[1], 60, 0.12) + healthy(cells[2], 80, 0.1), "tuesday")
+    run, comparison = sweep(tmp_path, records, cells, budget_bytes=100 * MIB)
+    (workload,) = comparison.workloads
+    assert workload.baseline_policy == "ops(save=attn)"
+    assert [row.cost for row in workload.rows] == [None, pytest.approx(1.2), 1.0]
+    # One policy in a session of its own is said to be so, and priced by nothing.
+    records[-3:] = in_session(records[-3:], "monday")
+    run, comparison = sweep(tmp_path, records, cells, budget_bytes=100 * MIB)
+    (workload,) = comparison.workloads
+    assert workload.baseline_policy == "none"
+    assert workload.rows[1].cost is None
+    assert cost_text(workload.rows[1], workload) == "step time not measured beside none"
+    table = verdicts(comparison, run.reference)
+    assert "no round in one session with none" in [e.note for e in table.lines[1].entries]
 
 
 def test_without_any_time_the_executed_flops_are_the_cost(tmp_path):
@@ -66,7 +94,7 @@ def test_without_any_time_the_executed_flops_are_the_cost(tmp_path):
     assert workload.cost_kind == "flops"
     assert workload.rows[1].cost == pytest.approx(1.25)
     sentence = answer(workload, run.budget_bytes).sentence
-    assert "is full: peak 40.0 MiB, +25.0 % executed FLOPs against none (no time measured)." in sentence
+    assert "is full: peak 40.0 MiB, +25.0 % executed FLOPs against none (no time measured)" in sentence
 
 
 def test_a_reference_that_fits_needs_no_recomputation(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from suite_process import SMALL, suite
 
 CASES = [
-    (["policy=magic"], "policy=magic: no such policy; expected one of blocks, full"),
+    (["policy=magic"], "policy=magic: no such policy; expected one of assignment, blocks"),
     (["model=llama_nan"], "did you mean llama_nano?"),
     (["seqlen=3"], "seqlen=3: no such key; keys are adopt"),
     (["model.n_layer=3"], "did you mean n_layers?"),
@@ -23,6 +23,26 @@ CASES = [
     (["tracking.uri=http://127.0.0.1:9"], "tracking.uri=http://127.0.0.1:9"),
     (["device=cuda"], "device.type=cuda: this machine has"),
     (["-m", "seq_len=16,-1"], "seq_len=-1: expected a whole number >= 1"),
+    (["model=gpt_nano", "seq_len=2048"], "error: seq_len=2048: gpt_nano has learned positions up to"),
+    (
+        ["policy=blocks", "policy.select=range-0-99"],
+        "range-0-99 names block 98; the model has blocks 0 to 3",
+    ),
+    (["-m", "policy=full", "reference=ful", "seq_len=8,16"], "did you mean full?"),
+    (["reference=segments"], "reference=segments: no cell of llama_nano s=256"),
+    (["model=null"], "model=null: expected one of gpt2_124m"),
+    (["-m", "policy=full,null"], "policy=null: expected one of assignment"),
+    (
+        ["seq_len=8,16"],
+        "seq_len=8,16: several values; -m sweeps over them: python -m suite -m seq_len=8,16",
+    ),
+    (["--foo"], "unrecognized arguments: --foo"),
+    (["+sweep.product=[]"], "sweep.product=[]: no such key; keys are base, name, products, scaled"),
+    (["tracking.uri=foo://bar", "plan=true"], "MLflow has no store for foo://; expected sqlite:///"),
+    (
+        ["-m", "policy=none,blocks", "policy.every_n=2,3"],
+        """'sweep.products=[{policy: [..., "blocks policy.every_n=…"]}]'""",
+    ),
 ]
 
 

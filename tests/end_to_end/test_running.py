@@ -71,6 +71,16 @@ def test_a_plan_prints_and_starts_nothing(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("records"))
 
 
+def test_a_sweep_gets_its_reference_and_keeps_what_is_possible(tmp_path: Path) -> None:
+    words = ["-m", "model=gpt_nano,llama_nano", "seq_len=1024,2048", "policy=blocks", "policy.every_n=1,2"]
+    done = suite(tmp_path, *words, "reference=full", "plan=true")
+    assert done.returncode == 0, done.stderr
+    # Two cells a workload and their reference; no reference where no cell is possible.
+    assert "11 cells, 2 of them unsupported" in done.stdout
+    assert done.stdout.count("\n  full ") == 3
+    assert done.stdout.count("seq_len=2048: gpt_nano has learned positions up to model.max_seq_len") == 2
+
+
 def test_bytes_and_flops_are_identical_between_two_runs(tmp_path: Path) -> None:
     figures = []
     for name in ("a", "b"):
@@ -94,7 +104,7 @@ def test_a_budget_is_judged_and_raising_it_measures_only_what_is_missing(tmp_pat
     ]
     done = suite(tmp_path, *words, "budget=10MiB")
     assert done.returncode == 0, done.stderr
-    store = _store(tmp_path)
+    store = _store(tmp_path, "b")
     before = store.records()
     verdicts = summarise(before, budget_bytes=10 * 2**20)
     assert {s.policy: s.status for s in verdicts.values()} == {"none": "oom", "full": "ok"}
@@ -103,8 +113,14 @@ def test_a_budget_is_judged_and_raising_it_measures_only_what_is_missing(tmp_pat
     assert more.returncode == 0, more.stderr
     after = store.records()
     assert _keys(before) < _keys(after)
-    unchanged = {str(r.key): r for r in after}
-    assert all(unchanged[str(r.key)] == r for r in before)
+    now = {str(r.key): r for r in after}
+    # But for the rounds of the policy that was timed without the reference beside it: they say nothing of it.
+    assert {str(r.key) for r in before if now[str(r.key)] != r} == {
+        str(r.key) for r in before if r.pass_ == "time"
+    }
+    assert "rounds of full again: only rounds of one session can be compared" in more.stdout
+    assert len({r.session for r in after if r.pass_ == "time"}) == 1
+    assert "against none" in more.stdout
 
 
 def test_wrong_gradients_are_found_said_and_not_timed(tmp_path: Path) -> None:

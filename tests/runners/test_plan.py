@@ -1,3 +1,4 @@
+import dataclasses
 import io
 
 import pytest
@@ -29,8 +30,8 @@ def test_a_plan_lists_cells_and_starts_nothing(tmp_path):
     cells = [make_cell("none"), make_cell("ok"), make_cell("abort", seq_len=32)]
     text = planned(tmp_path, cells, {cells[1].id: "no such kernel"}, budget_bytes=20_000)
     rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
-    assert rows[1][:7] == ["none", "5", "0", "15.6", "KiB", "yes", "16"]
-    assert rows[3][:7] == ["scenario(do=abort)", "5", "0", "31.2", "KiB", "no:", "oom"]
+    assert rows[1][:7] == ["none", "5", "0", "~15.6", "KiB", "yes", "16"]
+    assert rows[3][:7] == ["scenario(do=abort)", "5", "0", "~31.2", "KiB", "no:", "oom"]
     assert f"unsupported: {cells[1].policy_label}, {cells[1].workload_label}: no such kernel\n" in text
     assert (
         "3 cells, 1 of them unsupported; passes: memory, flops, parity, time x 2, budget 19.5 KiB" in text
@@ -53,6 +54,42 @@ def test_what_is_measured_is_not_planned_again_nor_what_follows_a_verdict(tmp_pa
     again = planned(tmp_path, cells, retry=("all",))
     assert [row.split()[1] for row in again.splitlines() if row.startswith("  ")][1:] == ["5", "5", "5"]
     assert "nothing is left to run; nothing was started" in planned(tmp_path, cells[:2])
+
+
+def test_rounds_that_run_again_to_be_compared_are_planned_and_said(tmp_path):
+    cells = [make_cell("none"), make_cell("ok")]
+    store = RecordStore(tmp_path / "night")
+    for key in cell_keys(cells[1], ("memory", "flops", "parity", "time"), 2):
+        record = record_of(cells[1], key.pass_, key.round, "crash", session="old")
+        store.write(record if key.pass_ != "time" else healthy_round(record))
+    text = planned(tmp_path, cells, passes=("time",))
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    assert [row[1:3] for row in rows[1:]] == [["2", "0"], ["2", "0"]]
+    assert "\n2 measured rounds run again: only rounds of one session can be compared\n" in text
+
+
+def healthy_round(record):
+    figures = {"step_time_s": 1.0, "tokens_per_s": 1.0, "steps_count": 1}
+    return dataclasses.replace(record, status="ok", error=None, figures=figures)
+
+
+def test_what_is_measured_is_shown_and_not_its_estimate(tmp_path):
+    cells = [make_cell("none"), make_cell("ok"), make_cell("abort"), make_cell("wrong")]
+    store = RecordStore(tmp_path / "night")
+    figures = {"static_bytes": 1, "activation_bytes": 1, "saved_bytes": 1}
+    for cell, peak in zip(cells, (2048, 1024, None, 1024), strict=True):
+        record = record_of(cell, "memory", 0, "ok" if peak else "crash")
+        record.figures.update({**figures, "peak_bytes": peak} if peak else {})
+        store.write(record)
+    store.write(record_of(cells[3], "parity", 0, "wrong"))
+    text = planned(tmp_path, cells, budget_bytes=2000, passes=("memory", "parity"))
+    rows = [line.split() for line in text.splitlines() if line.startswith("  ")]
+    assert [row[3:7] for row in rows[1:3]] == [
+        ["2.0", "KiB", "measured", "no:"],
+        ["1.0", "KiB", "measured", "yes"],
+    ]
+    assert rows[3][3:5] == ["-", "crash"]
+    assert rows[4][3:7] == ["1.0", "KiB", "measured", "wrong"]
 
 
 def test_devices_share_the_work(tmp_path):

@@ -8,6 +8,7 @@ from test_schedule import record_of
 from runners.live import LiveProgress
 from runners.progress import Board, Progress, new_rows, watched
 from runners.schedule import cell_keys
+from runners.text_table import TextTable
 from suite.record import RecordKey
 from suite.summary import summarise
 
@@ -50,6 +51,18 @@ def test_plain_lines_tell_each_pass_and_the_time_left():
         "a note",
     ]
     assert all("(about 75 s left)" in line for line in lines[:3])
+
+
+def test_a_pass_over_the_budget_is_oom_in_its_only_line():
+    out = io.StringIO()
+    board = new_board()
+    board.budget_bytes = 1024
+    progress = Progress(board, out)
+    record = finish(progress, CELLS[0], "memory", peak_bytes=2048.0)
+    progress.completed(summarise([record], budget_bytes=1024)[CELLS[0].id])
+    (line,) = out.getvalue().splitlines()
+    assert line.startswith("[ 1/12] oom         none, tiny s=16")
+    assert ": memory: needs 2.0 KiB in step, the budget is 1.0 KiB in " in line
 
 
 def test_a_verdict_that_no_pass_has_said_gets_its_own_line():
@@ -111,3 +124,20 @@ def test_rich_is_used_only_where_somebody_looks_and_it_is_installed(monkeypatch)
     monkeypatch.setattr(terminal, "isatty", lambda: True)
     monkeypatch.setenv("TERM", "dumb")
     assert not watched(terminal)
+
+
+def test_a_narrow_terminal_goes_without_spare_columns_and_keeps_names_and_ratios(monkeypatch):
+    headers = ("policy", "seq_len", "status", "peak", "saved", "step", "step vs none", "recomputed")
+    row = ["segments(n=sqrt)", "512", "ok", "9.6 MiB", "598 KiB", "201 ms", "+27.2 % [25.9, 28.5]", "130 M"]
+    monkeypatch.setenv("TERM", "xterm")
+    shown = {}
+    for width in (80, 120):
+        monkeypatch.setenv("COLUMNS", str(width))
+        terminal = io.StringIO()
+        monkeypatch.setattr(terminal, "isatty", lambda: True)
+        TextTable("night", headers, [row], spare=("recomputed", "saved")).print(terminal)
+        shown[width] = terminal.getvalue()
+    for text in shown.values():
+        assert all(word in text for word in ("segments(n=sqrt)", "+27.2 % [25.9, 28.5]", "201 ms"))
+    assert "recomputed" not in shown[80]
+    assert "130 M" in shown[120]

@@ -3,19 +3,20 @@ from hypothesis import strategies as st
 from runner_cases import make_cell
 
 from runners.job import Job
-from runners.schedule import BlockSchedule, blocks, cell_keys, redo_rule, round_order
+from runners.pairing import unpaired
+from runners.schedule import BlockSchedule, Rules, blocks, cell_keys, outstanding, redo_rule, round_order
 from suite.record import RecordKey
 
 PASSES = ("memory", "flops", "parity", "time")
 CELLS = [make_cell("ok"), make_cell("none"), make_cell("ok", peak=5)]
 
 
-def record_of(cell, name, round_, status="ok", peak=1000.0):
+def record_of(cell, name, round_, status="ok", peak=1000.0, session=""):
     from pathlib import Path
 
     from runner_cases import make_session
 
-    job = Job(cell, name, round_, make_session(Path("nowhere")), Path("nowhere"), {}, {})
+    job = Job(cell, name, round_, make_session(Path("nowhere")), Path("nowhere"), {}, {}, session)
     figures = {"peak_bytes": peak} if (name, status) == ("memory", "ok") else {}
     return job.record(status, figures=figures, error=None if status == "ok" else {"message": "x"})
 
@@ -34,20 +35,28 @@ def walk(
 ):
     """Run a block to its end; (keys run in order, ids of cells completed in order)."""
     ran, completed, records = [], [], dict(records or {})
-    schedule = BlockSchedule(
-        block,
+    rules = Rules(
         passes=lambda cell: (own or {}).get(cell.id, passes),
         rounds=rounds,
         budget_bytes=budget,
         records=records,
         redo=redo_rule(retry, redo_before),
+        reference="none",
+    )
+    expected = {key for keys in outstanding(block, rules).values() for key in keys}
+    schedule = BlockSchedule(
+        block,
+        rules,
         completed=lambda cell: completed.append(cell.id),
+        remeasuring=lambda keys: None,
     )
     while (step := schedule.next()) is not None:
         cell, key = step
         ran.append(key)
-        records[key] = (outcomes or {}).get(key) or record_of(cell, key.pass_, key.round)
+        records[key] = (outcomes or {}).get(key) or record_of(cell, key.pass_, key.round, session="now")
         schedule.tell(records[key])
+    if not outcomes:
+        assert expected == set(ran), "what is planned is what runs"
     return ran, completed
 
 
@@ -135,20 +144,94 @@ def test_whatever_happens_each_key_runs_at_most_once_and_each_cell_completes_onc
     keys = [key for cell in block for key in cell_keys(cell, PASSES, 3)]
     cells = {cell.id: cell for cell in block}
     made = [
-        {k: record_of(cells[k.cell], k.pass_, k.round, s) for k, s in zip(keys, statuses, strict=True)}
-        for statuses in (before, now)
+        {
+            k: record_of(cells[k.cell], k.pass_, k.round, s, session=session)
+            for k, s in zip(keys, statuses, strict=True)
+        }
+        for statuses, session in ((before, "before"), (now, "now"))
     ]
     known = data.draw(st.sets(st.sampled_from(keys)))
     existing = {key: made[0][key] for key in known}
     ran, completed = walk(block, outcomes=made[1], records=existing)
     assert len(set(ran)) == len(ran)
     assert sorted(completed) == sorted(cells)
-    assert not [k for k in ran if k in existing and existing[k].status != "interrupted"]
+    repeated = {k for k in ran if k in existing and existing[k].status != "interrupted"}
+    assert all(k.pass_ == "time" and existing[k].status == "ok" for k in repeated)
     final = {**existing, **{key: made[1][key] for key in ran}}
     for key in ran:
         position = cell_keys(cells[key.cell], PASSES, 3).index(key)
         earlier = cell_keys(cells[key.cell], PASSES, 3)[:position]
         assert all(final[k].status == "ok" for k in earlier)
+
+
+def timed(cell, sessions):
+    """All single passes, and a round for each session that is not None."""
+    records = {key: record_of(cell, key.pass_, 0) for key in cell_keys(cell, PASSES, 0)}
+    for round_, session in enumerate(sessions):
+        if session is not None:
+            key = RecordKey(cell.id, "time", round_)
+            records[key] = record_of(cell, "time", round_, session=session)
+    return records
+
+
+SESSIONS = st.lists(st.sampled_from(["monday", "tuesday", "", None]), min_size=3, max_size=3)
+
+
+@given(SESSIONS, SESSIONS, SESSIONS)
+def test_in_the_end_every_cell_shares_a_round_with_the_reference(first, second, third):
+    block = blocks(CELLS, "none")[0]
+    records = {}
+    for cell, sessions in zip(block, (first, second, third), strict=True):
+        records |= timed(cell, sessions)
+    ran, _ = walk(block, records=records)
+    cells = {cell.id: cell for cell in block}
+    final = records | {k: record_of(cells[k.cell], k.pass_, k.round, session="now") for k in ran}
+    rounds = {
+        cell.id: {(r.session, r.round) for k, r in final.items() if (k.cell, k.pass_) == (cell.id, "time")}
+        for cell in block
+    }
+    assert all(rounds[block[0].id] & rounds[cell.id] for cell in block)
+    assert walk(block, records=final)[0] == []
+
+
+def test_a_resumed_block_measures_nothing_twice_and_a_torn_round_costs_one_pair():
+    none, a, b = blocks(CELLS, "none")[0]
+    records = timed(none, ["killed"] * 2) | timed(a, ["killed"] * 2) | timed(b, ["killed", None])
+    ran, _ = walk([none, a, b], records=records)
+    assert {(k.cell, k.round) for k in ran} == {(b.id, 1), (none.id, 2), (a.id, 2), (b.id, 2)}
+
+
+def test_what_could_not_be_compared_is_measured_again_with_all_that_hangs_on_it():
+    none, a, b = blocks(CELLS, "none")[0]
+    # The reference fits only now: rounds that others have from yesterday say nothing about it.
+    raised = timed(none, []) | timed(a, ["old"] * 3) | timed(b, ["old"] * 3)
+    ran, _ = walk([none, a, b], records=raised)
+    assert sorted(ran) == sorted(RecordKey(c.id, "time", r) for c in (none, a, b) for r in range(3))
+    # A policy is added: the reference is measured beside it, and what was paired with the reference too.
+    added = timed(none, ["old"] * 3) | timed(a, ["old"] * 3) | timed(b, [])
+    assert sorted(walk([none, a, b], records=added)[0]) == sorted(ran)
+    # Further rounds meet in the new ones.
+    more = timed(none, ["old"] * 2) | timed(a, [])
+    assert {(k.cell, k.round) for k in walk([none, a], records=more)[0]} == {
+        (none.id, 2),
+        *((a.id, r) for r in range(3)),
+    }
+
+
+def test_without_a_reference_every_cell_can_be_compared_with_every_other():
+    _, a, b = blocks(CELLS, "none")[0]
+    records = timed(a, ["old"] * 2) | timed(b, [])
+    assert len(walk([a, b], records=records, rounds=2)[0]) == 4
+    assert walk([a], records=timed(a, ["old"] * 2), rounds=2)[0] == []
+
+
+def test_a_failure_that_stands_is_no_reason_to_measure_others_again():
+    none, a, _ = blocks(CELLS, "none")[0]
+    records = timed(none, ["old"] * 3) | timed(a, [])
+    records[RecordKey(a.id, "time", 0)] = record_of(a, "time", 0, "crash", session="new")
+    redo = redo_rule((), "")
+    assert not unpaired([none, a], reference="none", rounds=3, records=records, redo=redo)
+    assert walk([none, a], records=records)[0] == []
 
 
 def test_cells_of_a_block_may_get_different_passes():

@@ -37,7 +37,7 @@ def test_a_sweep_runs_every_pass_once_and_says_where_things_are(sweep, capsys):
         f"report   {sweep.runs / 'reports' / 'index.html'}",
         "tracking nowhere\n         look: true\n",
         "status    ok",
-        "step      1 s, median of 2 rounds, 1 tokens/s, 1.00 x none",
+        "step      1 s, median of 2 rounds, 1 tokens/s, +0.0 % [0.0, 0.0] against none",
     ):
         assert text in said
 
@@ -69,6 +69,17 @@ def test_a_cell_over_budget_is_oom_until_the_budget_is_raised(sweep, capsys):
     assert "status    oom: needs 2.9 KiB in step, the budget is 2.0 KiB" in capsys.readouterr().out
     assert sweep.run([make_cell("none"), cell], budget_bytes=4000) == 0
     assert passes_of(sweep, cell) == ALL
+    # Two rounds of the reference, of another time of day, are no evidence about this cell.
+    again = "measuring 2 rounds of none again: only rounds of one session can be compared"
+    said = capsys.readouterr().out
+    assert again in said
+    assert "[6/6] ok" in said
+    assert passes_of(sweep, make_cell("none")) == [*ALL, *ALL[3:]]
+    rounds = [r for r in sweep.store.records() if r.pass_ == "time"]
+    assert len({r.session for r in rounds}) == 1
+    assert rounds[0].session > ""
+    assert sweep.run([make_cell("none"), cell], budget_bytes=4000) == 0
+    assert passes_of(sweep, cell) == ALL
 
 
 def test_bad_records_are_redone_only_when_named(sweep):
@@ -98,11 +109,15 @@ def test_a_repeated_crash_is_not_taken_for_the_earlier_success(sweep):
     assert sweep.status(cell) == "crash"
 
 
-def test_a_record_that_does_not_validate_is_measured_again(sweep):
+def test_a_record_that_does_not_validate_is_announced_and_measured_again(sweep, capsys):
     cell = make_cell("ok")
     sweep.run([cell], passes=("memory",))
     sweep.store.record_path(RecordKey(cell.id, "memory", 0)).write_text('{"status": "ok"')
+    capsys.readouterr()
     assert sweep.run([cell], passes=("memory",)) == 0
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith("warning: no record, so what it should hold counts as not measured: ")
+    assert f"{cell.id}-memory-000.json: not JSON" in said
     assert passes_of(sweep, cell) == [("memory", 0)] * 2
     assert sweep.status(cell) == "ok"
 
@@ -177,7 +192,7 @@ def test_many_cells_make_a_table_with_ratios(sweep, capsys):
     sweep.run(cells)
     said = capsys.readouterr().out
     rows = [line.split() for line in said.splitlines() if line.startswith("  ")]
-    assert ["none", "16", "ok", "1,000", "B", "1", "B", "1", "s", "1.00", "1"] in rows
+    assert ["none", "16", "ok", "1,000", "B", "1", "B", "1", "s", "reference", "1"] in rows
     assert "wrong: scenario(do=wrong, at=parity), tiny s=16" in said
     assert "4 cells: 1 wrong, 1 unsupported, 2 ok" in said
 

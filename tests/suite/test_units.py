@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.errors import UsageError
-from suite.units import parse_bytes, show_bytes, show_count, show_seconds
+from suite.units import parse_bytes, show_apart, show_bytes, show_count, show_seconds
 
 WRITTEN = [
     ("24GiB", 24 * 2**30),
@@ -47,3 +47,12 @@ def test_shown_to_a_person() -> None:
     assert show_seconds(75.2) == "75.2 s"
     assert show_seconds(130) == "2 min 10 s"
     assert show_seconds(7320) == "2 h 02 min"
+
+
+def test_two_counts_are_shown_with_the_digits_that_tell_them_apart() -> None:
+    mib = 2**20
+    assert show_apart(42.6 * mib, 30 * mib) == ("42.6 MiB", "30.0 MiB")
+    assert show_apart(30 * mib + 20_000, 30 * mib) == ("30.02 MiB", "30.00 MiB")
+    assert show_apart(30 * mib + 1, 30 * mib) == ("31,457,281 B", "31,457,280 B")
+    assert show_apart(30 * mib, 30 * mib) == ("30.0 MiB", "30.0 MiB")
+    assert show_apart(216 * mib + 100_000, 216 * mib) == ("216.1 MiB", "216.0 MiB")

@@ -8,6 +8,7 @@ from make_cell import make_cell
 from record_cases import FIGURES, record
 
 from suite.cell import Cell, config_of
+from suite.peak import MEASURED, peak_rates
 from suite.record import Record
 from suite.summary import CellSummary, count_statuses, over_budget, summarise
 
@@ -39,6 +40,29 @@ def test_a_healthy_cell_has_its_headlines() -> None:
     assert len(found.records) == 4
 
 
+def test_mfu_has_one_denominator_so_that_it_falls_as_the_step_time_rises() -> None:
+    source = f"{MEASURED}fp32 product of 1024 x 1024 matrices on 2 threads"
+
+    def rounds(cell: Cell, step: float, *rates: float) -> list[Record]:
+        figures = [{**FIGURES["time"], "step_time_s": step, "peak_flops_per_s": rate} for rate in rates]
+        detail = {"peak_flops_source": source}
+        return [
+            record("time", cell=cell, round_=r, figures=f, detail=detail) for r, f in enumerate(figures)
+        ]
+
+    # The slower cell met the slower moments of the machine.
+    fast = [record("flops", cell=NONE), *rounds(NONE, 0.5, 1e4, 2e4)]
+    slow = [record("flops", cell=FULL), *rounds(FULL, 0.6, 4e3, 5e3)]
+    found = summarise([*fast, *slow], budget_bytes=None)
+    assert found[NONE.id].mfu_ratio == pytest.approx(1000 / 0.5 / 2e4)
+    assert found[FULL.id].mfu_ratio == pytest.approx(1000 / 0.6 / 2e4)
+    assert found[FULL.id].peak_flops_source == (
+        "the best that 4 rounds of this sweep measured: fp32 product of 1024 x 1024 matrices on 2 threads"
+    )
+    alone = summarise(slow, budget_bytes=None, rates=peak_rates([*fast, *slow]))
+    assert alone[FULL.id] == found[FULL.id]
+
+
 def test_the_median_is_over_rounds_that_were_ok() -> None:
     rounds = [
         record("time", cell=FULL, round_=r, figures={**FIGURES["time"], "step_time_s": t})
@@ -58,6 +82,20 @@ def test_a_budget_makes_a_cell_oom_and_says_what_it_needs() -> None:
     assert found.reason == "needs 100 B in backward, the budget is 99 B"
     assert over_budget(None, 1) == ""
     assert over_budget(records[0], None) == ""
+
+
+def test_a_peak_just_above_the_budget_does_not_read_like_the_budget() -> None:
+    figures = {**FIGURES["memory"], "peak_bytes": 30 * 2**20 + 20_000}
+    needs = over_budget(record("memory", figures=figures), 30 * 2**20)
+    assert needs == "needs 30.02 MiB in backward, the budget is 30.00 MiB"
+
+
+def test_ok_is_proven_by_parity_alone() -> None:
+    assert _one(_all(FULL), FULL).proven
+    unproven = [r for r in _all(FULL) if r.pass_ != "parity"]
+    assert (_one(unproven, FULL).status, _one(unproven, FULL).proven) == ("ok", False)
+    assert not _one([*unproven, record("parity", cell=FULL, status="wrong")], FULL).proven
+    assert _one([record("memory", cell=NONE)], NONE).proven
 
 
 def test_a_policy_that_changed_nothing_is_a_noop_only_beside_its_reference() -> None:

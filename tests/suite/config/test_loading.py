@@ -9,9 +9,9 @@ from omegaconf import DictConfig
 
 from suite.cell import Cell
 from suite.config.hardware import match_hardware
-from suite.config.load import check_budget, load_cell, load_session
+from suite.config.load import check_budget, check_policy, load_cell, load_session
 from suite.config.schema import HardwareConfig
-from suite.errors import UsageError
+from suite.errors import Unsupported, UsageError
 
 CPU = {"type": "cpu", "cores": 2, "memory_bytes": 8 * 2**30, "name": "cpu"}
 
@@ -91,6 +91,13 @@ def test_a_budget_in_units_and_in_percent() -> None:
     assert load_session(compose("budget=1.5GiB"), "n", HardwareConfig(), CPU).budget_bytes == 3 * 2**29
     assert load_session(compose("budget=50%"), "n", HardwareConfig(), CPU).budget_bytes == 4 * 2**30
     assert load_session(compose(), "n", HardwareConfig(), CPU).budget_bytes is None
+
+
+def test_values_that_cannot_be_together_are_unsupported_and_a_usage_error() -> None:
+    too_long = cell("model=gpt_nano", "seq_len=2048")
+    for kind in (UsageError, Unsupported):
+        with pytest.raises(kind, match=r"^seq_len=2048: gpt_nano has learned positions up to"):
+            check_policy(too_long)
 
 
 def test_a_budget_below_the_parameters_is_refused() -> None:

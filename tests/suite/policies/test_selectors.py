@@ -39,6 +39,13 @@ def test_refuses_blocks_that_do_not_exist(text: str) -> None:
         select_blocks(text, 8, "policy.select")
 
 
+def test_the_message_says_what_is_beyond_the_model() -> None:
+    with pytest.raises(MatchedNothing, match=r"range-0-99 names block 98; the model has blocks 0 to 3$"):
+        select_blocks("first-1,range-0-99", 4, "policy.select")
+    with pytest.raises(MatchedNothing, match=r"range-3-3 matches no block"):
+        select_blocks("range-3-3", 4, "policy.select")
+
+
 @given(depth=st.integers(1, 60), n=st.integers(1, 80))
 def test_first_and_last_take_at_most_what_there_is(depth: int, n: int) -> None:
     count = min(n, depth)

@@ -5,9 +5,11 @@ import math
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from record_cases import FIGURES, record
 from scipy import stats
 
-from analysis.statistics import PairedRatio, overlap, paired_ratio, pareto_front, show_change, spread_of
+from suite.paired import PairedRatio, comparable, paired_ratio, show_change, step_time_ratio
+from suite.summary import summarise
 
 seconds = st.floats(min_value=1e-4, max_value=1e4)
 rounds = st.lists(st.tuples(seconds, seconds), min_size=2, max_size=12)
@@ -118,28 +120,34 @@ def test_changes_read_as_people_write_them():
     assert show_change(0.9999) == "+0.0 %"
 
 
-def test_intervals_overlap_unless_both_are_known_and_apart():
-    low, middle, high = (PairedRatio(e, e - 0.02, e + 0.02, 5) for e in (1.0, 1.03, 1.1))
-    assert overlap(low, middle)
-    assert overlap(high, PairedRatio(1.0, None, None, 1))
-    assert not overlap(low, high)
-    assert not overlap(high, low)
+def summary_of(rounds):
+    """``rounds``: (session, round, seconds)."""
+    records = [
+        record(
+            "time",
+            round_=r,
+            detail={"session": s} if s else {},
+            figures=FIGURES["time"] | {"step_time_s": t},
+        )
+        for s, r, t in rounds
+    ]
+    (found,) = summarise(records, budget_bytes=None).values()
+    return found
 
 
-def test_spread_needs_two_values():
-    assert spread_of([0.0]) is None
-    assert spread_of([0.0, 0.2]) == pytest.approx(math.sqrt(0.02))
+def test_only_rounds_of_one_session_are_pairs():
+    reference = summary_of([("monday", 0, 1.0), ("monday", 1, 1.0), ("friday", 2, 9.0)])
+    later = summary_of([("friday", 0, 20.0), ("friday", 1, 20.0), ("friday", 2, 18.0)])
+    found = step_time_ratio(later, reference)
+    assert found is not None
+    assert (found.estimate, found.rounds) == (pytest.approx(2.0), 1)
+    assert comparable(later, reference)
+    apart = summary_of([("friday", 0, 20.0), ("friday", 1, 20.0)])
+    assert step_time_ratio(apart, reference) is None
+    assert not comparable(apart, reference)
 
 
-points = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=12)
-
-
-def beats(a: tuple[int, int], b: tuple[int, int]) -> bool:
-    return a[0] <= b[0] and a[1] <= b[1] and a != b
-
-
-@given(points)
-def test_the_frontier_is_every_point_that_none_beats(found):
-    front = pareto_front([(float(x), float(y)) for x, y in found])
-    assert set(front) == {i for i, p in enumerate(found) if not any(beats(q, p) for q in found)}
-    assert [found[i][0] for i in front] == sorted(found[i][0] for i in front)
+def test_rounds_that_do_not_say_their_session_pair_only_among_themselves():
+    mute, told = summary_of([("", 0, 1.0)]), summary_of([("monday", 0, 3.0)])
+    assert step_time_ratio(mute, told) is None
+    assert step_time_ratio(mute, mute) == PairedRatio(1.0, None, None, 1)
