@@ -12,6 +12,8 @@ from markupsafe import Markup
 
 from analysis import figures, pictures, tables
 from analysis.answer import Answer, answer
+from analysis.claims import judge
+from analysis.claims.table import about_claims, claims_sentence, claims_table
 from analysis.compare import Comparison, compare, frame
 from analysis.kept import KeptView, charted, kept_views
 from analysis.kept_markdown import kept_markdown
@@ -76,7 +78,7 @@ def _make_folder(path: Path) -> None:
 def headline(run_dir: Path) -> str:
     """The report's first sentence: the answer for the longest workload that has one."""
     run = load_run(run_dir)
-    return _lead([answer(workload, run.budget_bytes) for workload in compare(run).workloads])
+    return _lead(run, [answer(workload, run.budget_bytes) for workload in compare(run).workloads])
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,13 @@ def _context(run: RunData, comparison: Comparison, shown: _Shown) -> dict[str, A
     kept = kept_tables(shown.kepts)
     return {
         "name": run.name,
-        "lead": _lead(shown.answers),
+        "lead": _lead(run, shown.answers),
         "banner": _STATES.get(str(run.manifest.get("state")), ""),
         "setting": _setting(run, comparison),
         "counts": [(STATUS_WORDS.get(status, status), status, n) for status, n in run.counts().items()],
         "answers": tables.answers(shown.answers),
         "verdicts": tables.verdicts(comparison, run.reference),
+        "claims": claims_table(run) if about_claims(run) else None,
         "reference": run.reference,
         "paretos": figures.pareto_figures(shown.paretos, shown.styles),
         "lengths": figures.length_figures(shown.lengths, shown.styles),
@@ -149,8 +152,10 @@ def _context(run: RunData, comparison: Comparison, shown: _Shown) -> dict[str, A
     }
 
 
-def _lead(answers: list[Answer]) -> str:
+def _lead(run: RunData, answers: list[Answer]) -> str:
     """The answer for the longest workload that has one: where recomputation matters the most."""
+    if about_claims(run):
+        return claims_sentence(judge(run.cells))
     if not answers:
         return "This sweep has no cells."
     return max(answers, key=lambda found: (found.best is not None, found.workload.seq_len)).sentence

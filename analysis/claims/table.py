@@ -1,31 +1,65 @@
-"""The claims as a table for the terminal and for reports."""
+"""The claims as a table: in the terminal, and in the report of a sweep that is about them."""
 
+from collections import Counter
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
+from rich.table import Table as RichTable
 
-from analysis.claims import judge
-from analysis.load import load_run
+from analysis.claims import Claim, Judgement, judge
+from analysis.claims.finding import HOLDS, IN_PART, NOT_HERE, NOT_MEASURED, TOO_NOISY
+from analysis.load import RunData, load_run
+from analysis.tables import Entry, Line, Table
 
+# Verdict to its colour in the terminal, and to the status whose looks it has in the report.
 _STYLES = {
-    "holds": "green",
-    "in part": "yellow",
-    "not here": "red",
-    "too noisy": "magenta",
-    "not measured": "dim",
+    HOLDS: ("green", "ok"),
+    IN_PART: ("yellow", "noop"),
+    NOT_HERE: ("red", "wrong"),
+    TOO_NOISY: ("magenta", "invalid"),
+    NOT_MEASURED: ("dim", "not measured"),
 }
+_HEADS = ("Claim", "Expected", "Measured", "Verdict", "Why")
+
+
+def about_claims(run: RunData) -> bool:
+    """Whether the sweep is ``+sweep=claims``, with or without axes of the user's own."""
+    return run.name.split("-")[0] == "claims"
+
+
+def claims_table(run: RunData) -> Table:
+    """One line per claim."""
+    lines = []
+    for claim, found in judge(run.cells):
+        _, status = _STYLES[found.verdict]
+        entries = (
+            Entry(claim.statement, note=claim.source),
+            Entry(claim.expected, style="words"),
+            Entry(found.measured or "-", style="words"),
+            Entry(found.verdict, style=f"status {status.replace(' ', '-')}"),
+            Entry(found.why, style="words"),
+        )
+        lines.append(Line("ok", (), entries))
+    return Table(tuple((head, "") for head in _HEADS), tuple(lines))
+
+
+def claims_sentence(found: list[tuple[Claim, Judgement]]) -> str:
+    """``Of 7 claims 4 hold here, 2 do in part, 1 does not.``."""
+    counts = Counter(judgement.verdict for _, judgement in found)
+    parts = [f"{counts[verdict]} {verdict}" for verdict in _STYLES if counts[verdict]]
+    return f"Of {len(found)} claims about recomputation on this device: {', '.join(parts)}."
 
 
 def print_claims(run_dir: Path) -> None:
     """Print every claim with its judgement. Raises UsageError if ``run_dir`` is no sweep's folder."""
     run = load_run(run_dir)
-    table = Table(show_lines=True, expand=True)
-    for head, ratio in (("claim", 3), ("expected", 2), ("measured", 5), ("verdict", 1), ("why", 4)):
-        table.add_column(head, ratio=ratio, overflow="fold")
+    table = RichTable(show_lines=True, expand=True)
+    for head, ratio in zip(_HEADS, (3, 2, 5, 1, 4), strict=True):
+        table.add_column(head.lower(), ratio=ratio, overflow="fold")
     for claim, found in judge(run.cells):
-        style = _STYLES[found.verdict]
-        verdict = f"[{style}]{found.verdict}[/{style}]"
-        statement = f"{claim.statement} [dim]({claim.source})[/dim]"
-        table.add_row(statement, claim.expected, found.measured, verdict, found.why)
+        colour, _ = _STYLES[found.verdict]
+        statement = f"{escape(claim.statement)} [dim]({escape(claim.source)})[/dim]"
+        verdict = f"[{colour}]{found.verdict}[/{colour}]"
+        table.add_row(statement, claim.expected, escape(found.measured), verdict, escape(found.why))
     Console().print(table)
