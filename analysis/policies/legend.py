@@ -5,18 +5,18 @@ from collections.abc import Iterable, Sequence
 
 from analysis.policies.rows import Row
 from suite.config.schema import CellConfig
+from suite.models.shape import FAMILIES
 from suite.predict.estimate import saved_outside_blocks
-from suite.predict.policies.notation import DENSE, Symbol, symbols_of
+from suite.predict.policies.notation import Symbol, symbols_of
 from suite.predict.tensors import fused_attention, kernels_of
 from suite.units import show_bytes, show_count
 
-_NAMES = re.compile(r"Fqkv|Fgu|F[gsodh]|LSE|RSTD|[urκφANCSD]")
+_NAMES = re.compile(r"Fqkv|Fgu|Fsd|F[gsodhr]|LSE|RSTD|[urκφξANCSDPR]")
 
 
 def legend_of(config: CellConfig, rows: Sequence[Row]) -> list[str]:
     """One line for each symbol in use, then one for each column and mark that needs explaining."""
-    dense = config.model.family in DENSE
-    return [*(_symbol_lines(config, rows) if dense else ()), *_notes(config, rows)]
+    return [*_symbol_lines(config, rows), *_notes(config, rows)]
 
 
 def _symbol_lines(config: CellConfig, rows: Iterable[Row]) -> list[str]:
@@ -52,7 +52,7 @@ def _notes(config: CellConfig, rows: Sequence[Row]) -> list[str]:
     norm = "fused" if kernels_of(config).fused_rms_norm else "composite"
     attention = "fused" if fused_attention(config) else "plain matrix products"
     kernels = [f"attention {attention}"]
-    if config.model.family == "llama":
+    if FAMILIES[config.model.family].rms_norm:
         kernels.insert(0, f"RMSNorm {norm}")
     outside = saved_outside_blocks(config)
     notes = [
@@ -63,7 +63,15 @@ def _notes(config: CellConfig, rows: Sequence[Row]) -> list[str]:
         "matrix products and attention only.",
     ]
     if any(row.on_front for row in rows):
-        notes.append("* No other policy here needs both less memory (saved and rebuilt) and less replay.")
-    if any(not row.exact for row in rows):
-        notes.append("≈ An approximation; all others are exact for these kernels.")
+        notes.append(
+            "* No other policy needs both less memory (saved and rebuilt) and less replay, of those that "
+            "are exact, round nothing and use no host memory."
+        )
+    if any("≈" in row.saved_formula or not row.exact for row in rows):
+        notes.append(
+            "≈ An estimate; before a formula: small terms are left out of the text, not of the figures. "
+            "All others are exact for these kernels."
+        )
+    if any(row.rounded for row in rows):
+        notes.append("~ What is kept is rounded: gradients differ beyond the order of sums.")
     return notes

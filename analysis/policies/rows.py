@@ -7,9 +7,9 @@ from typing import Any
 
 from analysis.statistics import pareto_front
 from suite.cell import Cell
-from suite.config.load import check_policy
 from suite.config.schema import CellConfig, PolicyConfig
 from suite.errors import Unsupported
+from suite.models.check import check_kernel
 from suite.policies import FAMILIES, make_policy, parse_policy
 from suite.predict.estimate import saved_outside_blocks
 from suite.predict.flops import block_flops, model_flops
@@ -30,8 +30,10 @@ class Row:
         saved_bytes: of all blocks and of what lies outside them.
         replay_ratio: FLOPs that run again over those of the blocks' forwards.
         step_ratio: the same over all that the step needs.
-        exact: the formulas cover every tensor and every product.
-        on_front: no other policy needs both less memory (saved and rebuilt) and less work.
+        exact: the figures cover every tensor and every product; a formula may still leave out small terms.
+        rounded: what is kept is rounded, so that gradients differ by more than the order of sums.
+        on_front: no other policy needs both less memory (saved and rebuilt) and less work, among those that
+            are exact, round nothing and keep nothing on the host, whose transfers are no FLOPs.
     """
 
     family: str
@@ -51,6 +53,7 @@ class Row:
     saved_formula: str = ""
     work_formula: str = ""
     exact: bool = True
+    rounded: bool = False
     on_front: bool = False
 
 
@@ -79,12 +82,12 @@ def _row(config: CellConfig) -> Row:
     cell, policy = Cell(config), config.policy
     name = policy_name(policy, cell.policy_label)
     row = Row(policy.family, name, cell.policy_label, policy.options)
-    try:
-        check_policy(cell)
-    except Unsupported as problem:
-        return dataclasses.replace(row, reason=str(problem))
+    reason = _refusal(config)
+    if reason:
+        return dataclasses.replace(row, reason=reason)
     trunk, formula, depth = trunk_of(config), formula_of(config), config.model.n_layers
     per_block = trunk.saved_bytes / depth
+    tolerance = make_policy(policy).tolerance(config)
     return dataclasses.replace(
         row,
         saved_per_block_bytes=per_block,
@@ -95,15 +98,32 @@ def _row(config: CellConfig) -> Row:
         replayed_flops=trunk.recomputed_flops,
         replay_ratio=trunk.recomputed_flops / (depth * block_flops(config).total),
         step_ratio=trunk.recomputed_flops / model_flops(config),
-        saved_formula=formula.saved if formula else "",
-        work_formula=formula.work if formula else "",
+        saved_formula=formula.saved if formula.exact else f"≈ {formula.saved}",
+        work_formula=formula.work,
+        rounded=tolerance is not None and tolerance.exact_forward,
         # Under mixed precision the sizes of activations are an approximation: see element_bytes.
         exact=trunk.exact and config.precision != "bf16-mixed",
     )
 
 
+def _refusal(config: CellConfig) -> str:
+    """Why the policy cannot apply; whether this machine has a compiler is not the question here."""
+    policy = make_policy(config.policy)
+    try:
+        check_kernel(config)
+        policy.check(config)
+        policy.check_compile(config)
+    except Unsupported as problem:
+        return str(problem)
+    return ""
+
+
 def _with_front(rows: Sequence[Row]) -> list[Row]:
-    known = [(i, row) for i, row in enumerate(rows) if not row.reason]
+    known = [
+        (i, row)
+        for i, row in enumerate(rows)
+        if not (row.reason or row.rounded or row.host_bytes) and row.exact
+    ]
     costs = [
         (float((row.saved_bytes or 0) + (row.transient_bytes or 0)), float(row.replayed_flops or 0))
         for _, row in known

@@ -16,11 +16,13 @@ from analysis.policies.rows import Row, rows_of
 from analysis.policies.workload import workload_of
 from suite.cell import Cell
 from suite.errors import UsageError
-from suite.predict.policies.notation import DENSE, symbols_of
+from suite.predict.policies.notation import symbols_of
 
 _MIB = 2**20
 # Below this many columns the formulas go under the policy's name and figures stand in pairs.
 _WIDE = 132
+# A formula or a reason is wrapped beyond this.
+_FORMULA = 60
 # Where nobody's terminal limits it: nothing is wrapped.
 _UNLIMITED = 240
 _EXTRA_SPACE = re.compile(r" {2,}")
@@ -81,7 +83,7 @@ def _markdown(sheet: Sheet) -> None:
 
 def _json(sheet: Sheet) -> None:
     config = sheet.cell.config
-    symbols = symbols_of(config) if config.model.family in DENSE else {}
+    symbols = symbols_of(config)
     told = {
         name: {"value": float(s.value), "unit": s.unit, "meaning": s.meaning, "definition": s.definition}
         for name, s in symbols.items()
@@ -107,26 +109,25 @@ FORMATS: dict[str, Callable[[Sheet], None]] = {
 
 
 def _fill(table: Table, rows: Sequence[Row], *, wide: bool) -> None:
-    hosted = any(row.host_bytes for row in rows)
+    hosted, flat = any(row.host_bytes for row in rows), table.box is box.MARKDOWN
     table.add_column("policy", overflow="fold", min_width=24)
     if wide:
         heads = ["saved/\nblock", "MiB/\nblock", "in all,\nMiB", "rebuilt,\nMiB", "replay/\nforward"]
-        heads.append("replay/\nstep")
+        heads += ["replay/\nstep", *(["host,\nMiB"] if hosted else [])]
     else:
-        heads = ["saved a\nblock", "in all,\nMiB", "rebuilt,\nMiB", "replay of\nforward,\nstep"]
-    for head in [*heads, *(["host,\nMiB"] if hosted else [])]:
+        heads = ["saved a\nblock", "in all,\nMiB", f"rebuilt,{chr(10) + 'host,' if hosted else ''}\nMiB"]
+        heads.append("replay of\nforward,\nstep")
+    for head in heads:
         table.add_column(head, justify="right", no_wrap=True)
     if wide:
-        table.add_column("saved of a block", overflow="fold")
-        table.add_column("runs again", overflow="fold")
+        for head in ("saved of a block", "runs again"):
+            table.add_column(head, overflow="fold", max_width=None if flat else _FORMULA)
     for row, following in zip(rows, [*rows[1:], None], strict=True):
-        figures = _figures(row, wide=wide)
-        if hosted:
-            figures.append(_mib(row.host_bytes) if row.host_bytes else "-")
+        figures = _figures(row, wide=wide, hosted=hosted)
         last = following is not None and following.family != row.family
-        section = last and table.box is not box.MARKDOWN
+        section = last and not flat
         if wide:
-            formulas = [Text(row.reason or row.saved_formula or "-"), Text(row.work_formula or "-")]
+            formulas = [Text(row.reason or row.saved_formula), Text(row.work_formula or "-")]
             table.add_row(
                 _name(row), *map(Text, figures), *formulas, style=_style(row), end_section=section
             )
@@ -134,20 +135,21 @@ def _fill(table: Table, rows: Sequence[Row], *, wide: bool) -> None:
             table.add_row(_stacked(row), *map(Text, figures), style=_style(row), end_section=section)
 
 
-def _figures(row: Row, *, wide: bool) -> list[str]:
+def _figures(row: Row, *, wide: bool, hosted: bool) -> list[str]:
     if row.saved_units is None:
-        return ["-"] * (6 if wide else 4)
+        return ["-"] * (6 + hosted if wide else 4)
     units = f"{'' if row.exact else '≈'}{row.saved_units:.2f}u"
     block, replay = _mib(row.saved_per_block_bytes), f"{(row.replay_ratio or 0) * 100:.1f} %"
     step = f"+{(row.step_ratio or 0) * 100:.1f} %"
     saved, rebuilt = _mib(row.saved_bytes), _mib(row.transient_bytes)
+    host = [_mib(row.host_bytes) if row.host_bytes else "-"] if hosted else []
     if wide:
-        return [units, block, saved, rebuilt, replay, step]
-    return [f"{units}\n{block} MiB", saved, rebuilt, f"{replay}\n{step}"]
+        return [units, block, saved, rebuilt, replay, step, *host]
+    return [f"{units}\n{block} MiB", saved, "\n".join([rebuilt, *host]), f"{replay}\n{step}"]
 
 
 def _name(row: Row) -> Text:
-    marks = f"{' *' if row.on_front else ''}{' (yours)' if row.own else ''}"
+    marks = f"{' *' if row.on_front else ''}{' ~' if row.rounded else ''}{' (yours)' if row.own else ''}"
     return Text.assemble((row.name, "bold" if row.on_front or row.own else ""), marks)
 
 

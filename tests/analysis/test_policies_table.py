@@ -38,20 +38,24 @@ def test_every_family_is_a_row_with_figures_and_formulas():
     assert rows["segments.2"].transient_bytes == 2 * rows["full"].transient_bytes
     assert rows["rebuild.norm+act"].on_front
     assert not rows["ops.mm+attn"].on_front
+    assert rows["offload.block_inputs"].host_bytes == 31 * 64 * 2**20
+    assert rows["compressed.inputs"].rounded
+    assert not any(row.on_front for row in rows.values() if row.host_bytes or row.rounded)
+    assert rows["budget(fraction=0.5)"].reason.startswith("policy=budget: only compiled code has a budget")
 
 
 def test_the_policy_of_a_person_is_marked_and_an_approximation_too(capsys):
     text = shown(capsys, ["policy=ops", "policy.save=[aten.mm,aten.add]"])
     (line,) = [line for line in text.splitlines() if "(yours)" in line]
     assert re.search(r"ops\.mm\+add \(yours\) +≈\d+\.\d\du", line)
-    assert "≈ An approximation" in text
+    assert "≈ An estimate" in text
     assert sum("(yours)" in line for line in shown(capsys, ["policy=none"]).splitlines()) == 1
 
 
 def test_what_cannot_apply_says_why(capsys):
     text = shown(capsys, ["attention=eager"])
     (line,) = [line for line in text.splitlines() if line.startswith(" ops.attn ")]
-    assert "runs no fused attention operator" in line
+    assert "attention=eager runs no fused attention" in line
 
 
 def test_the_legend_gives_each_symbol_in_use_its_value(capsys):
@@ -62,6 +66,15 @@ def test_the_legend_gives_each_symbol_in_use_its_value(capsys):
     assert "Kernels assumed on cuda: RMSNorm fused, attention fused." in text
     assert "\x1b" not in text
     assert "\nD " not in text
+
+
+def test_a_mixture_has_formulas_and_a_compiled_cell_estimates(capsys):
+    text = shown(capsys, ["model=mixtral_8x7b", "precision=bf16-true", "device=cuda"])
+    assert "φ    = 7 " in text
+    assert "u[2 + r(1+2κ) + 4φ] + 2N + C + P" in text
+    text = shown(capsys, [*CARD, "compile=block"])
+    (line,) = [line for line in text.splitlines() if line.startswith(" budget")]
+    assert re.search(r"≈\d+\.\d\du .* u \+ 0\.5\(A - u\) ", line)
 
 
 def test_json_and_csv_carry_the_same_rows(capsys):
@@ -76,8 +89,8 @@ def test_json_and_csv_carry_the_same_rows(capsys):
 def test_markdown_is_one_table(capsys):
     text = shown(capsys, CARD, "markdown")
     rows = [line for line in text.splitlines() if line.startswith("|")]
-    assert rows[1] == "| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |"
-    assert {row.count("|") for row in rows} == {10}
+    assert rows[1] == "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | --- |"
+    assert {row.count("|") for row in rows} == {11}
     assert "| discard.all | 10.50u | 672.0 |" in text
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from suite.config.schema import CellConfig, PolicyConfig
-from suite.models.shape import FAMILIES, head_dim
+from suite.models.shape import head_dim
 from suite.policies import make_policy
 from suite.policies.compressed import Compressed
 from suite.predict.policies.regions import block_replay
@@ -18,8 +18,13 @@ from suite.predict.tensors import (
 )
 
 _SCALE_BYTES = 4
-# What stays exact, by the last part of its name: statistics, masks, biases, and whole numbers.
-_EXACT = frozenset({"rstd", "mean", "lse", "mask", "bias", "indices", "order", "inverse", "offsets"})
+# What stays exact, by the last part of its name: statistics, masks and biases.
+_EXACT = frozenset({"rstd", "mean", "lse", "mask", "bias"})
+# And of a mixture: what are whole numbers, has no gradient, or one number in a row.
+_EXACT_OF_MIXTURE = frozenset(
+    {"mlp.order", "mlp.inverse", "mlp.offsets", "mlp.weights"}
+    | {f"mlp.router.{what}" for what in ("indices", "sum", "fractions")}
+)
 
 
 def compressed(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Trunk:
@@ -36,13 +41,12 @@ def compressed(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) 
         )
     sizes = {t: _kept(config, family, t, _element_bytes(config, t)) for t in tensors if t.kept}
     largest = max(t.nbytes for t in tensors)
-    # The rows of what a router keeps, and which of it has too few elements to gain, are not written out.
-    exact = not FAMILIES[config.model.family].routed
-    return Trunk(depth * sum(sizes.values()), largest, exact=exact)
+    return Trunk(depth * sum(sizes.values()), largest)
 
 
 def _kept(config: CellConfig, family: Compressed, tensor: Tensor, element: int) -> int:
-    if tensor.nbytes < family.config.min_bytes or tensor.name.split(".")[-1] in _EXACT:
+    exact = tensor.name in _EXACT_OF_MIXTURE or tensor.name.split(".")[-1] in _EXACT
+    if tensor.nbytes < family.config.min_bytes or exact:
         return tensor.nbytes
     count = tensor.nbytes // element
     rows = count // _row_length(config, tensor.name) if family.config.scale == "row" else 1
@@ -51,10 +55,10 @@ def _kept(config: CellConfig, family: Compressed, tensor: Tensor, element: int) 
 
 def _element_bytes(config: CellConfig, tensor: Tensor) -> int:
     """Norms, and attention where it falls apart, compute in float32."""
-    part, *_, name = tensor.name.split(".")
+    part, _, name = tensor.name.rpartition(".")
     widened = (
-        tensor.name.startswith("mlp.router.")
-        or name in ("cast", "scaled")
+        name in ("cast", "scaled")
+        or part == "mlp.router"
         or (part == "core" and name != "out" and attention_in_float32(config))
     )
     return 4 if widened else element_bytes(config)
@@ -71,7 +75,12 @@ def _row_length(config: CellConfig, name: str) -> int:
         return model.n_heads * head_dim(model)  # the output product is the first to keep it
     if part == "core" or name in ("attn.qkv", "attn.rotated_qk", "attn.v"):
         return head_dim(model)
-    if name in ("mlp.rows", "mlp.unsorted"):
-        return model.d_model
-    # Gate and up are two views of one product.
+    in_mixture = {"mlp.rows": model.d_model, "mlp.unsorted": model.d_model}
+    in_mixture |= {"mlp.router.probabilities": model.n_experts, "mlp.router.chosen": model.top_k}
+    if name in in_mixture:
+        return in_mixture[name]
+    if name.startswith("mlp.shared."):
+        return model.n_shared_experts * model.d_ff
+    if name == "mlp.gate_up":
+        return model.d_ff  # gate and up are two views of it
     return model.d_ff if part == "mlp" else model.d_model

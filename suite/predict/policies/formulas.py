@@ -4,50 +4,57 @@ One function per family, entered in :data:`FORMULAS` under the name of its rule.
 are for people to read; the tests evaluate every one of them and hold it to the rule's numbers.
 """
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 
 from suite.config.schema import CellConfig, PolicyConfig
+from suite.models.shape import FAMILIES
 from suite.policies import make_policy
 from suite.policies.assignment import Assignment
 from suite.policies.blocks import Blocks
+from suite.policies.budget import Budget
+from suite.policies.compressed import Compressed
 from suite.policies.discard import Discard
 from suite.policies.named import Named
+from suite.policies.offload import Offload
 from suite.policies.ops import Ops
 from suite.policies.rebuild import Rebuild
 from suite.policies.segments import Segments
 from suite.policies.tiled import Tiled
-from suite.predict.policies.notation import DENSE, core_terms, norm_terms
-from suite.predict.policies.operators import selected_outputs
-from suite.predict.tensors import attention_in_float32, element_bytes, fused_attention
-
-
-@dataclass(frozen=True)
-class Formula:
-    """Both are of one block, the mean over the blocks that the policy is for.
-
-    Attributes:
-        saved: bytes kept when the forward ends, in the symbols of :mod:`suite.predict.policies.notation`.
-        work: FLOPs that replays execute.
-    """
-
-    saved: str
-    work: str = "0"
-
-
-_BRACKETED = re.compile(r"\[[^\]]*\]")
-# What keeping a fused attention operator's outputs holds.
-_FUSED_OUTPUTS = ["ru", "LSE"]
+from suite.predict.policies.compressing import compressed
+from suite.predict.policies.hosting import candidates
+from suite.predict.policies.notation import core_terms, norm_terms
+from suite.predict.policies.operators import PRODUCTS, selected_outputs
+from suite.predict.policies.regions import input_bytes
+from suite.predict.policies.terms import (
+    Formula,
+    block_again,
+    ffn,
+    grouped,
+    kept_outputs,
+    less,
+    masks,
+    mixture,
+    plus,
+    times,
+)
+from suite.predict.tensors import (
+    attention_in_float32,
+    block_tensors,
+    element_bytes,
+    fused_attention,
+    operator_outputs,
+    total,
+)
 
 # The workload, the policy, and how many blocks it is for.
 Writer = Callable[[CellConfig, PolicyConfig, int], Formula]
 
+# What keeping a fused attention operator's outputs holds.
+_FUSED_OUTPUTS = ["ru", "LSE"]
 
-def formula_of(config: CellConfig) -> Formula | None:
-    """Of the cell's policy; None for a model whose blocks the symbols do not describe."""
-    if config.model.family not in DENSE:
-        return None
+
+def formula_of(config: CellConfig) -> Formula:
+    """Of the cell's policy."""
     return FORMULAS[config.policy.family](config, config.policy, config.model.n_layers)
 
 
@@ -58,15 +65,18 @@ def _none(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # n
 def _full(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
     options = policy.options
     early_stop = options.get("early_stop", True) and not options.get("use_reentrant", False)
-    return Formula("u", _block_again(config, early_stop=early_stop))
+    return Formula("u", block_again(config, early_stop=early_stop))
 
 
 def _segments(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
     family = make_policy(policy)
     assert isinstance(family, Segments)
     count = len(family.spans(depth))
-    work = "Fg + Fs" if config.model.dropout else f"Fg + Fs - {_times(count, 'Fd')}/{depth}"
-    return Formula(f"{_times(count, 'u')}/{depth}", work)
+    work = block_again(config, early_stop=False)
+    if block_again(config) != work:  # only the last block of a segment stops early
+        unread = "Fsd" if FAMILIES[config.model.family].routed else "Fd"
+        work += f" - {times(count, unread)}/{depth}"
+    return Formula(f"{times(count, 'u')}/{depth}", work)
 
 
 def _blocks(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
@@ -74,73 +84,118 @@ def _blocks(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
     assert isinstance(family, Blocks)
     chosen = len(family.selected(depth))
     parts = [(chosen, _full(config, PolicyConfig("full"), chosen)), (depth - chosen, Formula("A"))]
-    return _mixture(parts, depth)
+    return mixture(parts, depth)
 
 
 def _modules(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
-    targets, dropout = set(policy.options["targets"]), bool(config.model.dropout)
-    fused, mask = fused_attention(config), ["D"] if dropout else []
-    inside = {
-        "attn": ["ur(1+2κ)", *core_terms(config), *mask],
-        "mlp": [_ffn(config, "gate_up", "act"), *mask],
-        "core_attn": _core_inside(config),
-        "norms": [_grouped(norm_terms(config, norms=2))],
+    model, targets = config.model, set(policy.options["targets"])
+    dropout, family = bool(model.dropout), FAMILIES[model.family]
+    mask = ["D"] if dropout else []
+    again = ["Fo"] if dropout else []
+    mlp = [ffn(config, "gate_up", "act"), *mask, *(["P"] if family.routed else [])]
+    mlp_again = ["Fr", "Fgu", "Fd"] if family.routed else ["Fgu", *(["Fd"] if dropout else [])]
+    if model.n_shared_experts and family.routed:
+        mlp_again[-1] = "(Fd - Fsd)"
+    core = ["LSE"] if core_terms(config) != ["C"] else ["(C - ru)"]
+    terms = {
+        "attn": (["ur(1+2κ)", *core_terms(config), *mask], ["Fqkv", "Fs", *again]),
+        "mlp": (mlp, mlp_again),
+        "moe": (mlp, mlp_again),
+        "core_attn": (core, ["Fs" if fused_attention(config) else "Fs/2"]),
+        "norms": ([grouped(norm_terms(config, norms=2))], []),
+        "experts": ([_share(config, ffn(config, "gate_up", "act"))], [_share(config, "Fgu")]),
+        "shared_experts": (
+            [_share(config, ffn(config, "gate_up", "act"), shared=True)],
+            [_share(config, "Fgu", shared=True)],
+        ),
+        "router": (["R"], ["Fr"]),
     }
-    work = {
-        "attn": ["Fqkv", "Fs", *(["Fo"] if dropout else [])],
-        "mlp": ["Fgu", *(["Fd"] if dropout else [])],
-        "core_attn": ["Fs" if fused else "Fs/2"],
-        "norms": [],
-    }
-    names = [name for name in inside if name in targets]
-    again = _sum(term for name in names for term in work[name])
-    if targets == {"attn", "mlp"}:
-        return Formula("2u + 2N", again)
-    return Formula(_less(term for name in names for term in inside[name]), again)
+    chosen = [found for name, found in terms.items() if name in targets]
+    work = plus(term for _, again in chosen for term in again)
+    if targets in ({"attn", "mlp"}, {"attn", "moe"}):
+        return Formula("2u + 2N", work)
+    return Formula(less(term for inside, _ in chosen for term in inside), work)
+
+
+def _share(config: CellConfig, term: str, *, shared: bool = False) -> str:
+    """Of a term of all active experts, the part of the routed or of the shared ones."""
+    routed, others = config.model.top_k, config.model.n_shared_experts
+    count = others if shared else routed
+    return term if not others else f"{count}/{routed + others}({term})"
 
 
 def _discard(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
     family = make_policy(policy)
     assert isinstance(family, Discard)
+    shape = FAMILIES[config.model.family]
     work = "Fs" if "core_attn" in family.targets else "0"
-    if family.config.targets == "all":
-        up = "2φ" if config.model.family == "llama" else "φ"
-        return Formula(_sum([f"u[2 + r(1+2κ) + {up}]", *_masks(config)]), work)
-    dropped = {"norm": ["2N"], "act": [_ffn(config, "act")], "core_attn": core_terms(config)}
-    return Formula(_less(term for target in family.targets for term in dropped[target]), work)
+    if family.config.targets == "all" and not shape.routed:
+        up = "2φ" if shape.gated else "φ"
+        return Formula(plus([f"u[2 + r(1+2κ) + {up}]", *masks(config)]), work)
+    norm = "N" if shape.routed else "2N"  # a mixture's second norm has more readers than one product
+    dropped = {"norm": [norm], "act": [ffn(config, "act")], "core_attn": core_terms(config)}
+    return Formula(less(term for target in family.targets for term in dropped[target]), work)
 
 
 def _rebuild(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
     family = make_policy(policy)
     assert isinstance(family, Rebuild)
     costs = {"qkv": "Fqkv", "core_attn": "Fs", "up": "Fgu"}
-    work = _sum(costs[target] for target in family.targets if target in costs)
+    work = plus(costs[target] for target in family.targets if target in costs)
     if family.config.targets == "all":
-        return Formula(_sum(["2u", *_masks(config)]), work)
+        rest = ["P"] if FAMILIES[config.model.family].routed else []
+        return Formula(plus(["2u", *masks(config), *rest]), work)
     dropped = {"norm": ["2N"], "qkv": ["ur(1+2κ)"], "core_attn": core_terms(config)}
-    ffn = [part for target, part in (("up", "gate_up"), ("act", "act")) if target in family.targets]
+    inside = [part for target, part in (("up", "gate_up"), ("act", "act")) if target in family.targets]
     terms = [term for target in family.targets for term in dropped.get(target, [])]
-    return Formula(_less([*terms, *([_ffn(config, *ffn)] if ffn else [])]), work)
+    return Formula(less([*terms, *([ffn(config, *inside)] if inside else [])]), work)
 
 
 def _ops(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
     family = make_policy(policy)
     assert isinstance(family, Ops)
     products, attention = selected_outputs(config, family)
-    return _kept_outputs(config, products, _FUSED_OUTPUTS if attention else [], [])
+    return kept_outputs(config, products, _FUSED_OUTPUTS if attention else [])
 
 
 def _named(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
     family = make_policy(policy)
     assert isinstance(family, Named)
-    products = {"qkv": "qkv", "wo": "out", "up": "up", "down": "down"}
-    kept = [products[name] for name in family.config.saved if name in products]
-    if "core" not in family.config.saved:
-        return _kept_outputs(config, kept, [], [])
-    if fused_attention(config):
-        return _kept_outputs(config, kept, _FUSED_OUTPUTS, [])
-    wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
-    return _kept_outputs(config, kept, [_times(wider, "ru")], ["Fs/2"])
+    there, actions = operator_outputs(config)["mm"], family.config.kept
+    names = {part: name for name in actions for part in PRODUCTS.get(name, ()) if part in there}
+    host = {part for part, name in names.items() if actions[name] == "offload"}
+    core: list[str] = []
+    also: list[str] = []
+    if "core" in actions:
+        wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
+        fused = fused_attention(config)
+        core, also = (_FUSED_OUTPUTS, []) if fused else ([times(wider, "ru")], ["Fs/2"])
+    sent = actions.get("core") == "offload"
+    return kept_outputs(config, names, core, also=also, host=host, core_on_host=sent)
+
+
+def _offload(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
+    family = make_policy(policy)
+    assert isinstance(family, Offload)
+    like, sent = family.like, family.sent(depth)
+    kept = FORMULAS[like.family](config, like, depth)
+    # What is too small to be sent, or beyond the cap, is in the rule's numbers alone.
+    small = any(n < family.config.min_bytes for n in candidates(config, family))
+    exact = not small and family.config.host_cap is None
+    if family.config.what == "module_inputs":
+        return Formula(f"2u + 2N - {times(sent, '(2u)')}/{depth}", kept.work, exact=exact)
+    here = mixture([(depth - sent, kept), (sent, Formula("0"))], depth).saved
+    return Formula(here, kept.work, exact=exact)
+
+
+def _compressed(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
+    family = make_policy(policy)
+    assert isinstance(family, Compressed)
+    # How much smaller depends on each tensor's type and on the scales: the share says it best.
+    inputs, saved = family.config.what == "inputs", compressed(config, policy, range(depth)).saved_bytes
+    whole = depth * (input_bytes(config) if inputs else total(block_tensors(config)))
+    share = f"{saved / whole:.2g}{'u' if inputs else 'A'}"
+    return Formula(share, block_again(config) if inputs else "0", exact=False)
 
 
 def _tiled(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
@@ -149,8 +204,16 @@ def _tiled(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
     again = family.config.loss > 1 and not family.config.linear_cross_entropy
     head = [f"Fh/{depth}"] if again else []
     if family.config.mlp == 1:
-        return Formula("A", _sum(head))
-    return Formula(_less([_ffn(config, "gate_up", "act")]), _sum(["Fgu", *head]))
+        return Formula("A", plus(head))
+    return Formula(less([ffn(config, "gate_up", "act")]), plus(["Fgu", *head]))
+
+
+def _budget(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:  # noqa: ARG001
+    family = make_policy(policy)
+    assert isinstance(family, Budget)
+    kept, left = f"{family.config.fraction:g}", f"{1 - family.config.fraction:g}"
+    saved = f"{kept}A" if config.compile == "model" else f"u + {kept}(A - u)"
+    return Formula(saved, f"{left}({block_again(config)})")
 
 
 def _assignment(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula:
@@ -160,9 +223,9 @@ def _assignment(config: CellConfig, policy: PolicyConfig, depth: int) -> Formula
     for part, indices in family.parts(depth):
         parts.append((len(indices), FORMULAS[part.family](config, part, len(indices))))
     rest = depth - sum(count for count, _ in parts)
-    mixed = _mixture([*parts, (rest, Formula("A"))], depth)
+    mixed = mixture([*parts, (rest, Formula("A"))], depth)
     head = [f"Fh/{depth}"] if family.config.loss > 1 else []
-    return Formula(mixed.saved, _sum([mixed.work, *head]))
+    return Formula(mixed.saved, plus([mixed.work, *head]), exact=mixed.exact)
 
 
 FORMULAS: Mapping[str, Writer] = {
@@ -175,70 +238,9 @@ FORMULAS: Mapping[str, Writer] = {
     "rebuild": _rebuild,
     "ops": _ops,
     "named": _named,
+    "offload": _offload,
+    "compressed": _compressed,
     "tiled": _tiled,
+    "budget": _budget,
     "assignment": _assignment,
 }
-
-
-def _block_again(config: CellConfig, *, early_stop: bool = True) -> str:
-    return "Fg - Fd + Fs" if early_stop and not config.model.dropout else "Fg + Fs"
-
-
-def _kept_outputs(config: CellConfig, products: Iterable[str], core: list[str], also: list[str]) -> Formula:
-    """A recomputed block that keeps these products and these terms of attention, and runs ``also``."""
-    kept, up = set(products), "2φ" if config.model.family == "llama" else "φ"
-    whole = 1 + len(kept & {"out", "down"})
-    shares = [str(whole), *(["r(1+2κ)"] if "qkv" in kept else []), *([up] if "up" in kept else [])]
-    inputs = f"u[{' + '.join(shares)}]" if len(shares) > 1 else _times(whole, "u")
-    flops = {"qkv": "Fqkv", "out": "Fo", "up": "Fgu", **({"down": "Fd"} if config.model.dropout else {})}
-    again = [term for name, term in flops.items() if name not in kept]
-    if len(again) == len(flops):
-        again = ["Fg"] if config.model.dropout else ["Fg - Fd"]
-    return Formula(_sum([inputs, *core]), _sum([*again, *([] if core else ["Fs"]), *also]))
-
-
-def _core_inside(config: CellConfig) -> list[str]:
-    """What attention keeps beside its inputs and its output."""
-    return ["LSE"] if core_terms(config) != ["C"] else ["(C - ru)"]
-
-
-def _ffn(config: CellConfig, *parts: str) -> str:
-    """Outputs of the MLP's first products (gate_up) and of its activation (act)."""
-    each = {"gate_up": 2, "act": 2} if config.model.family == "llama" else {"gate_up": 1, "act": 1}
-    return _times(sum(each[part] for part in parts), "φu")
-
-
-def _masks(config: CellConfig) -> list[str]:
-    return ["2D"] if config.model.dropout else []
-
-
-def _mixture(parts: Iterable[tuple[int, Formula]], depth: int) -> Formula:
-    """The mean over blocks of which so many are as each formula says."""
-    there = [(count, formula) for count, formula in parts if count]
-    if len(there) == 1:
-        return there[0][1]
-    saved = _sum(_times(count, formula.saved) for count, formula in there)
-    work = _sum(_times(count, formula.work) for count, formula in there if formula.work != "0")
-    return Formula(f"[{saved}]/{depth}", work if work == "0" else f"[{work}]/{depth}")
-
-
-def _times(count: int, term: str) -> str:
-    """``2φu``, ``3(A - LSE)``, ``A``."""
-    if count == 1:
-        return term
-    outside = _BRACKETED.sub("", term)
-    factor = " " not in outside and "/" not in outside and not term[0].isdigit()
-    return f"{count}{term}" if factor else f"{count}({term})"
-
-
-def _grouped(term: str) -> str:
-    return f"({term})" if " " in term else term
-
-
-def _sum(terms: Iterable[str]) -> str:
-    return " + ".join(term for term in terms if term != "0") or "0"
-
-
-def _less(terms: Iterable[str]) -> str:
-    """``A`` without these."""
-    return " - ".join(["A", *terms])

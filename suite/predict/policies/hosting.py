@@ -23,7 +23,7 @@ def offload(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> 
     assert isinstance(family, Offload)
     like = family.like
     kept = _LIKE[like.family](config, like, blocks)
-    sizes = [n for n in _candidates(config, family) if n >= family.config.min_bytes]
+    sizes = [n for n in candidates(config, family) if n >= family.config.min_bytes]
     wanted, cap = family.sent(len(blocks)) * sum(sizes), family.config.host_cap
     fits = cap is None or wanted <= cap
     host = wanted if fits else cap
@@ -36,7 +36,7 @@ def offload(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> 
     )
 
 
-def _candidates(config: CellConfig, family: Offload) -> list[int]:
+def candidates(config: CellConfig, family: Offload) -> list[int]:
     """Bytes of each tensor of one block that would be sent, however small."""
     like, tensors = make_policy(family.like), block_tensors(config)
     if isinstance(like, Ops):

@@ -43,7 +43,7 @@ def selected_outputs(config: CellConfig, family: Ops) -> tuple[dict[str, int], d
 
 
 # The products by their names in the option and in the tables of tensors.
-_PRODUCTS = {
+PRODUCTS = {
     "qkv": ("qkv",),
     "wo": ("out",),
     "router": ("router",),
@@ -58,7 +58,7 @@ def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Tr
     assert isinstance(family, Named)
     saved: dict[str, str] = family.config.kept
     outputs, sizes = operator_outputs(config), Sizes.of(config)
-    held = {part: name for name in saved for part in _PRODUCTS.get(name, ()) if part in outputs["mm"]}
+    held = {part: name for name in saved for part in PRODUCTS.get(name, ()) if part in outputs["mm"]}
     products = {part: outputs["mm"][part] for part in held}
     fused = fused_attention(config)
     wider = 4 // element_bytes(config) if attention_in_float32(config) else 1

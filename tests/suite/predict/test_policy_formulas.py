@@ -19,7 +19,7 @@ from suite.predict.policies.formulas import FORMULAS, formula_of
 from suite.predict.policies.notation import symbols_of
 from suite.predict.policies.representatives import representatives
 
-_TOKEN = re.compile(r"\d+(?:\.\d+)?|Fqkv|Fgu|F[gsodh]|LSE|RSTD|[urκφANCSD]|[-+/()\[\]]")
+_TOKEN = re.compile(r"\d+(?:\.\d+)?|Fqkv|Fgu|Fsd|F[gsodhr]|LSE|RSTD|[urκφξANCSDPR]|[-+/()\[\]]")
 
 
 def evaluate(text: str, values: dict[str, Fraction]) -> Fraction:
@@ -52,6 +52,10 @@ WORKLOADS: list[tuple[str, dict[str, Any]]] = [
     ("gpt_nano", {"model_dropout": 0.0}),
     ("gpt_nano", {"model_dropout": 0.1, "batch_size": 1}),
     ("gpt_nano", {"model_dropout": 0.1, "precision": "bf16-true"}),
+    ("mixtral_8x7b", {"device": "cuda", "precision": "bf16-true", "seq_len": 4096}),
+    ("moe_nano", {}),
+    ("moe_nano", {"attention": "eager", "model_n_shared_experts": 0, "batch_size": 1}),
+    ("moe_nano", {"model_n_shared_experts": 2, "model_top_k": 1, "precision": "bf16-true"}),
 ]
 
 
@@ -66,7 +70,7 @@ def with_policy(config: CellConfig, **node: Any) -> CellConfig:
 @pytest.mark.parametrize(("model", "changes"), WORKLOADS, ids=str)
 def test_formulas_give_the_numbers_of_the_rules(model: str, changes: dict[str, Any]) -> None:
     values = {name: symbol.value for name, symbol in symbols_of(workload(model, changes)).items()}
-    checked = 0
+    checked = approximate = 0
     for node in representatives():
         config = with_policy(workload(model, changes), **node)
         try:
@@ -74,12 +78,15 @@ def test_formulas_give_the_numbers_of_the_rules(model: str, changes: dict[str, A
         except Unsupported:
             continue
         formula, trunk, depth = formula_of(config), trunk_of(config), config.model.n_layers
-        assert formula is not None
         assert trunk.exact
-        assert evaluate(formula.saved, values) * depth == trunk.saved_bytes, (node, formula.saved)
+        saved = evaluate(formula.saved, values) * depth
+        near = pytest.approx(trunk.saved_bytes, rel=0.05, abs=0.02 * float(values["u"]) * depth)
+        assert saved == (trunk.saved_bytes if formula.exact else near), (node, formula.saved)
         assert evaluate(formula.work, values) * depth == trunk.recomputed_flops, (node, formula.work)
+        approximate += not formula.exact
         checked += 1
     assert checked > 35
+    assert approximate <= 6
 
 
 @pytest.mark.parametrize(("model", "changes"), WORKLOADS, ids=str)
@@ -116,6 +123,10 @@ ON_A_CARD: list[tuple[dict[str, Any], str, str]] = [
     ({"family": "named", "preset": "save_qkv_proj"}, "u[1 + r(1+2κ)]", "Fo + Fgu + Fs"),
     ({"family": "tiled", "loss": 1}, "A - 4φu", "Fgu"),
     ({"family": "segments", "n": 2}, "16u/32", "Fg + Fs - 16Fd/32"),
+    ({"family": "offload"}, "u/32", "Fg - Fd + Fs"),
+    ({"family": "offload", "what": "module_inputs"}, "2u + 2N - 31(2u)/32", "Fqkv + Fs + Fgu"),
+    ({"family": "named", "preset": "qkv_proj_offloaded"}, "u", "Fo + Fgu + Fs"),
+    ({"family": "compressed"}, "0.5u", "Fg - Fd + Fs"),
     ({"family": "blocks", "every_n": 2}, "[16u + 16A]/32", "[16(Fg - Fd + Fs)]/32"),
 ]
 
@@ -124,8 +135,16 @@ ON_A_CARD: list[tuple[dict[str, Any], str, str]] = [
 def test_formulas_read_as_the_catalogue_writes_them(node: dict[str, Any], saved: str, work: str) -> None:
     config = with_policy(workload(*WORKLOADS[0]), **node)
     formula = formula_of(config)
-    assert formula is not None
     assert (formula.saved, formula.work) == (saved, work)
+
+
+def test_a_budget_is_a_share_of_what_full_leaves_out() -> None:
+    config = with_policy(workload("llama_nano", {"compile": "block"}), family="budget", fraction=0.25)
+    formula, trunk, depth = formula_of(config), trunk_of(config), config.model.n_layers
+    values = {name: symbol.value for name, symbol in symbols_of(config).items()}
+    assert formula.saved == "u + 0.25(A - u)"
+    assert float(evaluate(formula.saved, values) * depth) == pytest.approx(trunk.saved_bytes, abs=1)
+    assert float(evaluate(formula.work, values) * depth) == pytest.approx(trunk.recomputed_flops, abs=1)
 
 
 # Of policies.md, measured on a CPU at r=1, κ=.5, φ=2.75; there a fused norm and no statistics: u only.
