@@ -23,6 +23,9 @@ _PARTS = {
     "gate_up": "MLP up",
     "act": "MLP activation",
     "down": "MLP down",
+    "mlp": "MLP routing",  # of a mixture: order and copies of rows; a plain MLP makes nothing itself
+    "router": "MLP routing",
+    "gate": "MLP routing",
     "head": "head",
 }
 _OTHER = "other"

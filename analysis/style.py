@@ -38,6 +38,7 @@ PART_COLOURS = {
     "MLP up": ORANGE,
     "MLP activation": "#F6CF7F",
     "MLP down": "#6E4B2A",
+    "MLP routing": "#B5654A",
     "head": GREY,
 }
 OTHER_KIND_COLOUR = "#8F7AC7"

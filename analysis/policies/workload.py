@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from suite.cell import Cell
-from suite.config.expand import override_key
 from suite.config.load import load_cell
 from suite.config.messages import COMPOSITION_ERRORS, one_line
 from suite.errors import UsageError
@@ -32,14 +32,16 @@ def workload_of(overrides: Sequence[str]) -> tuple[Cell, bool]:
     UsageError.
     """
     try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        for override in parsed:
+            if override.is_sweep_override():
+                line = f"{override.input_line}: several values for one key; the table is of one workload"
+                raise BadOverride(line)
         with initialize_config_dir(str(CONF), version_base="1.3", job_name="policies"):
             composed = compose("config", overrides=list(overrides))
-        own = any(override_key(override).partition(".")[0] == "policy" for override in overrides)
     except COMPOSITION_ERRORS as problem:
-        line = one_line(problem, CONF, overrides)
-        if line.startswith("Ambiguous value"):
-            line = f"{' '.join(overrides)}: several values for one key; the table is of one workload"
-        raise BadOverride(line) from None
+        raise BadOverride(one_line(problem, CONF, overrides)) from None
+    own = any(override.key_or_group.partition(".")[0] == "policy" for override in parsed)
     if composed.sweep.products:
         name = composed.sweep.name
         raise UsageError("sweep", name, "describes many workloads: name one, such as model=llama3_8b")

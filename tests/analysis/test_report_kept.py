@@ -181,7 +181,8 @@ def test_the_first_view_has_at_least_half_of_what_any_explains(tmp_path):
         ("blocks.*.mlp.experts.gate_up", "MLP up"),
         ("norm", "norms"),
         ("", "other"),
-        ("blocks.*.mlp.router", "other"),
+        ("blocks.*.mlp.router", "MLP routing"),
+        ("blocks.*.attn.dropout", "other"),
     ],
 )
 def test_parts_of_the_model(place, part):
