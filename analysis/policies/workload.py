@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from suite.cell import Cell
 from suite.config.expand import override_key
 from suite.config.load import load_cell
-from suite.config.messages import is_composition_error, one_line
+from suite.config.messages import COMPOSITION_ERRORS, one_line
 from suite.errors import UsageError
 
 CONF = Path(__file__).resolve().parent.parent.parent / "conf"
@@ -35,11 +35,9 @@ def workload_of(overrides: Sequence[str]) -> tuple[Cell, bool]:
         with initialize_config_dir(str(CONF), version_base="1.3", job_name="policies"):
             composed = compose("config", overrides=list(overrides))
         own = any(override_key(override).partition(".")[0] == "policy" for override in overrides)
-    except Exception as problem:
-        if not is_composition_error(problem):
-            raise
+    except COMPOSITION_ERRORS as problem:
         line = one_line(problem, CONF, overrides)
-        if ": several values;" in line:
+        if line.startswith("Ambiguous value"):
             line = f"{' '.join(overrides)}: several values for one key; the table is of one workload"
         raise BadOverride(line) from None
     if composed.sweep.products:

@@ -95,7 +95,6 @@ def test_it_fits_a_narrow_terminal(capsys, monkeypatch):
     [
         (["model=nope"], "model=nope: no such model; expected one of"),
         (["seq_len"], "seq_len: not an override"),
-        (["model=null"], "model=null: expected one of gpt2_124m"),
         (["seq_len=1,2"], "seq_len=1,2: several values for one key; the table is of one workload"),
         (["+sweep=long_seq"], "sweep=long_seq: describes many workloads"),
         (["policy=segments", "policy.n=0"], "policy.n=0: expected a whole number"),
