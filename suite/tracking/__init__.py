@@ -23,8 +23,7 @@ _SCHEMES = ("sqlite", "http", "https", "file", "postgresql", "mysql", "mssql", "
 
 def check_tracking(config: TrackingConfig) -> None:
     """Raise :class:`UsageError` where no tracker could be opened, without opening one."""
-    if config.kind not in TRACKERS:
-        raise UsageError("tracking.kind", config.kind, f"expected one of {', '.join(sorted(TRACKERS))}")
+    _check_kind(config)
     scheme, found, _ = config.uri.partition("://")
     if not found or config.kind != "mlflow":
         return
@@ -32,10 +31,15 @@ def check_tracking(config: TrackingConfig) -> None:
     if scheme.partition("+")[0] not in {*_SCHEMES, *plugins}:
         raise UsageError(
             "tracking.uri",
-            config.uri,
+            f"{scheme}://…",  # what follows may hold a password
             f"MLflow has no store for {scheme}://; expected sqlite:///<file>, http(s)://<server> or one of "
             f"{', '.join(_SCHEMES)}; tracking=none does without",
         )
+
+
+def _check_kind(config: TrackingConfig) -> None:
+    if config.kind not in TRACKERS:
+        raise UsageError("tracking.kind", config.kind, f"expected one of {', '.join(sorted(TRACKERS))}")
 
 
 def open_tracker(config: TrackingConfig, paths: PathsConfig) -> Tracker:
@@ -43,7 +47,7 @@ def open_tracker(config: TrackingConfig, paths: PathsConfig) -> Tracker:
 
     Raises :class:`UsageError` for a kind that does not exist.
     """
-    check_tracking(config)
+    _check_kind(config)
     module, _, name = TRACKERS[config.kind].partition(":")
     tracker: Callable[[TrackingConfig, PathsConfig], Tracker] = getattr(import_module(module), name)
     return tracker(config, paths)

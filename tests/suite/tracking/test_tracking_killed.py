@@ -35,7 +35,8 @@ def die(event, arguments):
 sys.addaudithook(die)
 tracker = open_tracker(TrackingConfig(), PathsConfig(str(runs)))
 tracker.open(sweep.manifest())
-for summary in sweep.summaries().values():
+# The healthy cells first, whatever their ids are.
+for summary in sorted(sweep.summaries().values(), key=lambda summary: summary.status != "ok"):
     tracker.cell(summary, sweep.store)
 tracker.close(sweep.manifest("finished"), None)
 assert tracker.pending == 0 and "torch" not in sys.modules

@@ -13,7 +13,7 @@ from tracking_builders import small_sweep
 
 from suite.config.schema import PathsConfig, TrackingConfig
 from suite.errors import UsageError
-from suite.tracking import open_tracker
+from suite.tracking import check_tracking, open_tracker
 
 
 def refusal(
@@ -61,6 +61,25 @@ def test_a_host_that_never_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_no_such_kind_of_store(tmp_path: Path) -> None:
     error = refusal(tmp_path, "carrier-pigeon://loft")
     assert (error.key, error.value) == ("tracking.uri", "carrier-pigeon://loft")
+
+
+def test_a_store_that_cannot_be_is_refused_without_opening_any() -> None:
+    with pytest.raises(
+        UsageError, match=r"^tracking\.uri=foo://…: MLflow has no store for foo://"
+    ) as caught:
+        check_tracking(TrackingConfig(uri="foo://me:s3cret@bar"))
+    assert "s3cret" not in str(caught.value)
+    with pytest.raises(UsageError, match=r"^tracking\.kind=paper: expected one of mlflow, none"):
+        check_tracking(TrackingConfig(kind="paper"))
+    for uri in (
+        "",
+        "runs/mlruns",
+        "sqlite:///x.db",
+        "https://host",
+        "mysql+pymysql://host/db",
+        "databricks",
+    ):
+        check_tracking(TrackingConfig(uri=uri))
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
