@@ -167,7 +167,7 @@ class LazyBlock:
         """A handle where ``tensor`` is a view of a producer's output, otherwise the tensor."""
         known = self._outputs.get(tensor.untyped_storage()._cdata)
         if known is None:
-            return tensor
+            return tensor.detach()  # itself, an output would hold the node that it is an output of
         _, call, position, entry = known
         entry.hits += 1
         return call.handle(position, tensor)
