@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 RUNS ?= runs
 OUT ?= bench
+JOBS ?= 2
 
 .DEFAULT_GOAL := help
 .PHONY: help install sweep test lint ui bench gpu-check clean
@@ -25,8 +26,9 @@ $(STAMP): requirements.lock pyproject.toml
 sweep: install  ## the long-sequence sweep on the device that is there, and its report
 	$(BIN)/python -m suite +sweep=long_seq $(ARGS)
 
-test: install  ## the tests
-	$(BIN)/python -m pytest $(ARGS)
+# A test needs one core; those of a file stay together, in order.
+test: install  ## the tests, two at a time (JOBS=1: one after the other)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile $(ARGS)
 
 lint: install  ## format, lint, types, import layers
 	$(BIN)/ruff format --check .
