@@ -21,6 +21,7 @@ from suite.summary import CellSummary
 
 _DIMENSIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "Model": lambda c: str(c["model"]["name"]),
+    "Blocks": lambda c: str(c["model"]["n_layers"]),
     "Batch": lambda c: str(c["batch_size"]),
     "Precision": lambda c: str(c["precision"]),
     "Attention": lambda c: str(c["attention"]),
@@ -44,7 +45,7 @@ _SUMMARY_COLUMNS = (
     "hfu_ratio",
 )
 # Prefixes that make a bare value readable inside a label.
-_LABELLED = {"Batch": "batch ", "Compile": "compile "}
+_LABELLED = {"Blocks": "blocks ", "Batch": "batch ", "Compile": "compile "}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _STYLES = {
     TOO_NOISY: ("magenta", "invalid"),
     NOT_MEASURED: ("dim", "not measured"),
 }
-_HEADS = ("Claim", "Expected", "Measured", "Verdict", "Why")
+_HEADS = ("Claim", "Source", "Expected", "Measured", "Verdict", "Why")
 
 
 def about_claims(run: RunData) -> bool:
@@ -34,7 +34,8 @@ def claims_table(run: RunData) -> Table:
     for claim, found in judge(run.cells):
         _, status = _STYLES[found.verdict]
         entries = (
-            Entry(claim.statement, note=claim.source),
+            Entry(claim.statement),
+            Entry(claim.source, style="words"),
             Entry(claim.expected, style="words"),
             Entry(found.measured or "-", style="words"),
             Entry(found.verdict, style=f"status {status.replace(' ', '-')}"),
@@ -45,9 +46,10 @@ def claims_table(run: RunData) -> Table:
 
 
 def claims_sentence(found: list[tuple[Claim, Judgement]]) -> str:
-    """``Of 7 claims 4 hold here, 2 do in part, 1 does not.``."""
+    """``Of 7 claims about recomputation on this device: 4 hold, 2 in part, 1 not here.``."""
     counts = Counter(judgement.verdict for _, judgement in found)
-    parts = [f"{counts[verdict]} {verdict}" for verdict in _STYLES if counts[verdict]]
+    words = {HOLDS: "hold"}
+    parts = [f"{counts[verdict]} {words.get(verdict, verdict)}" for verdict in _STYLES if counts[verdict]]
     return f"Of {len(found)} claims about recomputation on this device: {', '.join(parts)}."
 
 
@@ -55,11 +57,11 @@ def print_claims(run_dir: Path) -> None:
     """Print every claim with its judgement. Raises UsageError if ``run_dir`` is no sweep's folder."""
     run = load_run(run_dir)
     table = RichTable(show_lines=True, expand=True)
-    for head, ratio in zip(_HEADS, (3, 2, 5, 1, 4), strict=True):
+    for head, ratio in zip(_HEADS, (3, 2, 2, 5, 1, 4), strict=True):
         table.add_column(head.lower(), ratio=ratio, overflow="fold")
     for claim, found in judge(run.cells):
         colour, _ = _STYLES[found.verdict]
-        statement = f"{escape(claim.statement)} [dim]({escape(claim.source)})[/dim]"
         verdict = f"[{colour}]{found.verdict}[/{colour}]"
-        table.add_row(statement, claim.expected, escape(found.measured), verdict, escape(found.why))
+        words = (claim.statement, claim.source, claim.expected, found.measured)
+        table.add_row(*map(escape, words), verdict, escape(found.why))
     Console().print(table)

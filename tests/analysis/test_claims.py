@@ -179,7 +179,7 @@ def test_the_sentence_counts_the_verdicts() -> None:
         (CLAIMS[1], Judgement("not here")),
         (CLAIMS[2], Judgement("holds")),
     ]
-    assert claims_sentence(found).endswith("2 holds, 1 not here.")
+    assert claims_sentence(found).endswith("2 hold, 1 not here.")
 
 
 def test_cells_are_grouped_by_all_that_they_share() -> None:
