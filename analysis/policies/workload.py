@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from suite.cell import Cell
 from suite.config.load import load_cell
-from suite.config.messages import COMPOSITION_ERRORS, one_line
+from suite.config.messages import is_composition_error, one_line
 from suite.errors import UsageError
 
 CONF = Path(__file__).resolve().parent.parent.parent / "conf"
@@ -39,7 +39,11 @@ def workload_of(overrides: Sequence[str]) -> tuple[Cell, bool]:
                 raise BadOverride(line)
         with initialize_config_dir(str(CONF), version_base="1.3", job_name="policies"):
             composed = compose("config", overrides=list(overrides))
-    except COMPOSITION_ERRORS as problem:
+    except UsageError:
+        raise
+    except Exception as problem:
+        if not is_composition_error(problem):
+            raise
         raise BadOverride(one_line(problem, CONF, overrides)) from None
     own = any(override.key_or_group.partition(".")[0] == "policy" for override in parsed)
     if composed.sweep.products:

@@ -112,6 +112,7 @@ def test_it_fits_a_narrow_terminal(capsys, monkeypatch):
         (["+sweep=long_seq"], "sweep=long_seq: describes many workloads"),
         (["policy=segments", "policy.n=0"], "policy.n=0: expected a whole number"),
         (["seq_len=0"], "seq_len=0: expected a whole number >= 1"),
+        (["model=null"], "model=null: expected one of gpt2_124m"),
     ],
 )
 def test_refusals_name_the_key_and_what_is_allowed(overrides, words):
