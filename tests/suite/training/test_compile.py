@@ -111,7 +111,7 @@ def test_names_stay_and_one_graph_serves_equal_blocks(scope: str) -> None:
     assert list(after) == list(before)
     assert all(after[name].equal(before[name]) for name in before)
     assert warm.graphs_count == 1
-    assert warm.hits == [("blocks", 4)]
+    assert [(e.name, e.hits) for e in warm.entries] == [("blocks", 4)]
 
 
 def test_a_policy_inside_what_is_compiled_is_what_the_graph_holds() -> None:
