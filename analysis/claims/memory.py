@@ -87,7 +87,8 @@ def judge_selective(cells: Sequence[CellSummary]) -> Judgement:
         verdict,
         "; ".join(told),
         "with eager attention most of the saving is there once 5 a s / h is large against 34; its cost "
-        f"against a whole forward falls with the width of the model.{rest if fused else ''}",
+        f"against a whole forward falls with the width of the model.{rest if fused else ''} The factor of 5 "
+        "needs sequence parallelism as well, which one device does not have.",
     )
 
 
