@@ -82,13 +82,14 @@ def judge_selective(cells: Sequence[CellSummary]) -> Judgement:
     most, few = good.get("eager", (False, False))
     fused = [share for kernel, (share, _) in good.items() if kernel != "eager"]
     verdict = HOLDS if most and few else IN_PART if most else NOT_HERE
-    rest = " A fused kernel keeps no scores, and nothing of that is left to save." if not any(fused) else ""
+    rest = " A fused kernel keeps no scores, and nothing of that is left to save."
+    rest = rest if fused and not any(fused) else ""
     return Judgement(
         verdict,
         "; ".join(told),
         "with eager attention most of the saving is there once 5 a s / h is large against 34; its cost "
-        f"against a whole forward falls with the width of the model.{rest if fused else ''} The factor of 5 "
-        "needs sequence parallelism as well, which one device does not have.",
+        f"against a whole forward falls with the width of the model.{rest} The factor of 5 needs "
+        "sequence parallelism as well, which one device does not have.",
     )
 
 
