@@ -26,6 +26,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "up": ("mlp.up", "mlp.gate_up", "mlp.experts.gate_up", "mlp.shared.gate_up"),
     "down": ("mlp.down", "mlp.experts.down", "mlp.shared.down"),
 }
+# A router's choice is kept whole: scores made again in another order of sums could send tokens elsewhere.
+_BESIDE_PRODUCTS = {"router": frozenset({"_softmax", "topk"})}
 ACTIONS = ("recompute", "save", "offload")
 
 # MaxText's names of remat policies, with its tensors under the names they have here: query, key, value and
@@ -61,7 +63,7 @@ class Named(Policy):
             qkv: the fused query-key-value product.
             core: attention's output.
             wo: attention's output product.
-            router: the product of a mixture's router.
+            router: a mixture's router: its product, the probabilities and the chosen experts.
             up: the MLP's first product, gate and up together.
             down: the MLP's second product, which backward reads only through dropout.
         """
@@ -110,7 +112,9 @@ class Named(Policy):
         rules = []
         kept: dict[str, str] = self.config.kept
         for name in kept:
-            operators = MATMUL_OPERATORS if name != "core" else ATTENTION_OPERATORS | {"bmm"}
+            operators = MATMUL_OPERATORS | _BESIDE_PRODUCTS.get(name, frozenset())
+            if name == "core":
+                operators = ATTENTION_OPERATORS | {"bmm"}
             rules.append(OperatorRule(Entry(name, (), operators), inside=name))
         # Without a fused operator attention's output is the second of its two batched products.
         selection = Selection(rules, second_of_two=frozenset({"bmm"}))

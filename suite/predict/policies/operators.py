@@ -60,6 +60,10 @@ def named(config: CellConfig, policy: PolicyConfig, blocks: Sequence[int]) -> Tr
     outputs, sizes = operator_outputs(config), Sizes.of(config)
     held = {part: name for name in saved for part in PRODUCTS.get(name, ()) if part in outputs["mm"]}
     products = {part: outputs["mm"][part] for part in held}
+    if "router" in products:
+        # The probabilities, and the weight and the index of each choice.
+        chosen = (4 + 8) * sizes.rows * config.model.top_k
+        products["router"] += 4 * sizes.rows * config.model.n_experts + chosen
     fused = fused_attention(config)
     wider = 4 // element_bytes(config) if attention_in_float32(config) else 1
     plain = {"core.out": wider * sizes.heads}

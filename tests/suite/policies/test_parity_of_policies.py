@@ -73,44 +73,64 @@ def check_parity(cell: Cell) -> None:
     assert found.detail["bitwise"] is True
 
 
-@settings(max_examples=15, deadline=None)
+SEGMENTS = st.builds(lambda n: {"family": "segments", "n": n}, st.integers(1, 4))
+SELECTORS = ["first-1", "last-2", "middle-3", "range-1-3", "every-2", "0,2-3"]
+CHOSEN = st.builds(lambda text: {"family": "blocks", "select": text}, st.sampled_from(SELECTORS))
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    policy=st.sampled_from(POLICIES),
+    model=st.sampled_from(["llama_nano", "gpt_nano", "moe_nano"]),
+    policy=st.sampled_from(POLICIES) | SEGMENTS | CHOSEN,
     depth=st.integers(4, 6),
     heads=st.sampled_from([(4, 1), (4, 2), (4, 4), (6, 3)]),
     seq_len=st.integers(1, 19),
     batch_size=st.integers(1, 3),
+    attention=st.sampled_from(["sdpa", "eager"]),
+    dropout=st.booleans(),
     packed=st.booleans(),
 )
-def test_parity_holds_over_depths_heads_and_odd_lengths(
+def test_parity_holds_over_depths_heads_odd_lengths_and_dropout(
+    model: str,
     policy: dict[str, Any],
     depth: int,
     heads: tuple[int, int],
     seq_len: int,
     batch_size: int,
+    attention: str,
+    dropout: bool,
     packed: bool,
 ) -> None:
     from suite.config.schema import DataConfig
 
     cell = make_cell(
-        "llama_nano",
+        model,
         policy,
         model_n_layers=depth,
         model_n_heads=heads[0],
         model_n_kv_heads=heads[1],
         model_d_model=48,
+        model_dropout=0.2 if dropout and model == "gpt_nano" else 0.0,
         seq_len=seq_len,
         batch_size=batch_size,
+        attention=attention,
         data=DataConfig(kind="packed", mean_length=5) if packed and seq_len > 4 else DataConfig(),
     )
     try:
         check_policy(cell)
     except Unsupported:
-        assert policy["family"] in ("tiled", "assignment")  # more tiles than tokens
-        assert seq_len < 5
+        few_tokens = policy["family"] in ("tiled", "assignment") and seq_len < 5
+        refused = model == "moe_nano" and refused_for_a_mixture(policy)
+        assert few_tokens or refused or policy in REFUSED_THERE
         return
     found = measure(cell, "parity", 0, make_session())
     assert found.status == "ok", found.error
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
+@pytest.mark.parametrize("action", ["save", "offload"])
+def test_a_router_that_is_not_run_again(action: str, precision: str) -> None:
+    check_parity(make_cell("moe_nano", {"family": "named", "router": action}, precision=precision))
 
 
 def test_dropout_without_its_random_state_is_wrong_and_named() -> None:

@@ -23,6 +23,7 @@ WORKLOADS: list[tuple[str, dict[str, Any]]] = [
     ("gpt_nano", {"attention": "sdpa", "model_dropout": 0.1}),
     ("gpt_nano", {"attention": "eager", "model_dropout": 0.1, "batch_size": 1}),
     ("gpt_nano", {"attention": "sdpa", "precision": "bf16-true", "model_dropout": 0.1}),
+    ("gpt_nano", {"attention": "eager", "precision": "bf16-true", "model_dropout": 0.0}),
     ("moe_nano", {"attention": "sdpa"}),
     ("moe_nano", {"attention": "eager", "batch_size": 1}),
     ("moe_nano", {"attention": "eager", "precision": "bf16-true"}),
@@ -60,6 +61,16 @@ def check_formulas(policy: dict[str, Any], model: str, workload: dict[str, Any])
 @pytest.mark.parametrize("precision", ["fp32", "bf16-true"])
 def test_the_parts_of_a_mixture(targets: str, precision: str) -> None:
     check_formulas({"family": "modules", "targets": targets}, "moe_micro", {"precision": precision})
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-true"])
+@pytest.mark.parametrize("action", ["save", "offload"])
+def test_a_router_s_choice_is_kept_whole(action: str, precision: str) -> None:
+    for policy in (
+        {"family": "named", "router": action},
+        {"family": "named", "preset": "minimal", "router": action},
+    ):
+        check_formulas(policy, "moe_micro", {"precision": precision})
 
 
 @settings(max_examples=12, deadline=None)
