@@ -75,8 +75,8 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
         against = _against(reference, "saved_bytes", show_bytes)
         lines.append(("saved", f"{show_bytes(summary.saved_bytes)} for backward{against}"))
     if summary.model_flops is not None:
-        recomputed = f", of which {show_count(summary.recomputed_flops)}FLOP recomputed"
-        lines.append(("executed", f"{show_count(summary.executed_flops)}FLOP a step{recomputed}"))
+        recomputed = f", of which {_flop(summary.recomputed_flops)} recomputed"
+        lines.append(("executed", f"{_flop(summary.executed_flops)} a step{recomputed}"))
     if summary.step_time_s is not None:
         ratio = step_time_ratio(summary, reference) if reference else None
         spread = f", median of {len(summary.rounds_s)} rounds" if len(summary.rounds_s) > 1 else ""
@@ -93,6 +93,12 @@ def _status(summary: CellSummary) -> str:
 
 def _because(summary: CellSummary) -> str:
     return f": {summary.reason}" if summary.reason else ""
+
+
+def _flop(count: float | None) -> str:
+    """``1.25 GFLOP``, ``0 FLOP``."""
+    text = show_count(count)
+    return f"{text}FLOP" if text[-1:].isalpha() else f"{text} FLOP"
 
 
 def _against(reference: CellSummary | None, name: str, show: Callable[[float], str]) -> str:

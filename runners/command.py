@@ -23,7 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from runners.forkserver import ForkServer
 from runners.plan import print_plan
 from runners.session import run_session
-from suite.cell import Cell, digest
+from suite.cell import Cell, digest, policy_label
 from suite.config.expand import (
     cell_overrides,
     choose_scale,
@@ -76,6 +76,7 @@ def _run(
             asked[cell.id] = _united(asked.get(cell.id, ()), load_passes(composed))
     assert lead is not None
     _refuse_all_unsupported(cells, refused)
+    named = list(cells)
     cells = _with_references(str(lead.reference), cells, refused, asked)
     session = _session(lead, jobs, cells, fingerprint, asked)
     check_budget(session.budget_bytes, list(cells.values()))
@@ -96,9 +97,20 @@ def _run(
         tracker=open_tracker(session.tracking, session.paths),
         report=report,
     )
+    _refuse_what_matched_nothing(named, store)
     if report is not None and report.answer:
         print(f"\n{_wrapped(report.answer)}")
     return code
+
+
+def _refuse_what_matched_nothing(named: Sequence[str], store: RecordStore) -> None:
+    """Some rules are known to match nothing only once a step has run: alone that is bad input too."""
+    if len(named) != 1:
+        return
+    (cell,) = named
+    for record in store.records():
+        if record.cell == cell and record.status == "unsupported" and record.error is not None:
+            raise UsageError("policy", policy_label(record.config["policy"]), record.error["message"])
 
 
 def _compose(overrides: list[str]) -> DictConfig:

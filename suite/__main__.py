@@ -43,7 +43,8 @@ def _refuse(problem: Exception) -> int:
 
 
 def _refuse_option(_: argparse.ArgumentParser, message: str) -> NoReturn:
-    print(f"error: {message}; --help lists the options, and keys are given as key=value", file=sys.stderr)
+    hint = "--help lists the options, which come before the keys; keys are given as key=value"
+    print(f"error: {message}; {hint}", file=sys.stderr)
     raise SystemExit(2)
 
 

@@ -50,10 +50,9 @@ class Assignment(Policy):
                 raise UsageError(_KEY, self.blocks, "expected selectors and policies: {0-7: none, 8: full}")
             for selector, policy in self.blocks.items():
                 check_selector(selector, _KEY)
-                if policy["family"] == Assignment.family:
-                    raise UsageError(f"{_KEY}.{selector}", "assignment", "an assignment holds no other")
                 if policy["family"] == "tiled" and policy["options"].get("loss", Tiled.Config.loss) > 1:
-                    allowed = "the loss is the model's, not a block's: set loss: 1 here, and policy.loss"
+                    instead = "write {family:tiled,mlp:4,loss:1} here, and policy.loss=8"
+                    allowed = f"the loss is the model's, not a block's: {instead}"
                     raise UsageError(f"{_KEY}.{selector}", "tiled", allowed)
             if not isinstance(self.loss, int) or isinstance(self.loss, bool) or self.loss < 1:
                 raise UsageError("policy.loss", self.loss, "expected a whole number of chunks >= 1")
@@ -129,6 +128,9 @@ def _policy_node(node: Any) -> dict[str, Any]:
     """``family``, ``family.value`` or a mapping, as ``{family, options}`` in normal form."""
     from suite.policies import FAMILIES, parse_policy
 
+    named = node.get("family") if isinstance(node, Mapping) else str(node).partition(".")[0]
+    if named == Assignment.family:
+        raise UsageError(_KEY, named, "an assignment holds no other: name the policy of each block")
     if isinstance(node, Mapping):
         flat = {**node, **node["options"]} if "options" in node else dict(node)
         flat.pop("options", None)

@@ -232,3 +232,11 @@ def test_records_can_be_rendered_and_mirrored_again(tmp_path: Path, verb: str) -
         assert (tmp_path / "reports" / root.name / "report.md").is_file()
     else:
         _assert_one_finished_parent(tmp_path, children=1)
+
+
+def test_a_rule_that_matches_nothing_is_bad_input_although_only_the_run_can_tell(tmp_path: Path) -> None:
+    words = [*SMALL, "policy=ops", "policy.save=[aten.mm,aten.nonsense]", "tracking=none", "report=false"]
+    done = suite(tmp_path, *words)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()[-1:]
+    assert line.startswith("error: policy=ops(save=mm+nonsense): policy.save=nonsense: matched nothing")

@@ -45,8 +45,8 @@ REFUSED = [
     ({"family": "assignment", "blocks": {"0..3": "full"}}, "grammar"),
     ({"family": "assignment", "blocks": {"0": "fulll"}}, "expected one of none, full"),
     ({"family": "assignment", "blocks": {"0": "none.1"}}, "none has no main option"),
-    ({"family": "assignment", "blocks": {"0": "tiled"}}, "set loss: 1 here"),
-    ({"family": "assignment", "blocks": {"0": "assignment"}}, "expected selectors and policies"),
+    ({"family": "assignment", "blocks": {"0": "tiled"}}, "write {family:tiled,mlp:4,loss:1}"),
+    ({"family": "assignment", "blocks": {"0": "assignment"}}, "an assignment holds no other"),
     ({"family": "assignment", "blocks": {"0": "full"}, "loss": 0}, "policy.loss=0"),
 ]
 
