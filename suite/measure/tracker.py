@@ -64,6 +64,8 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     Copies that a policy keeps on the host are in no device's account, not even in the CPU's.
     """
 
+    _follows_host = False
+
     def __init__(self, device_type: str, paths: ModulePaths | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.log = MemoryLog()
@@ -102,7 +104,7 @@ class MemoryTracker(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _see(self, tensor: torch.Tensor, operator: str) -> int | None:
         if tensor.device.type != self._device_type or tensor.layout != torch.strided:
             return None
-        if purpose() == HOST:
+        if purpose() == HOST and not self._follows_host:
             return None
         storage = tensor.untyped_storage()
         address, nbytes = storage._cdata, storage.nbytes()

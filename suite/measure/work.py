@@ -7,6 +7,7 @@ norm shows even though it has no FLOPs.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -50,7 +51,6 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.total_flops = 0
         self.backward = False
         self._paths = paths
-        self._formulas = formulas()
         self._work: dict[tuple[str, str], Work] = {}
 
     @property
@@ -71,7 +71,7 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if not isinstance(func, OpOverload):
             return self._run_higher_order(func, args, kwargs)
-        if self._formula(func) is None and func is not torch.ops.prim.device.default:
+        if formula_of(func) is None and func is not torch.ops.prim.device.default:
             with self:
                 parts = func.decompose(*args, **kwargs)
             if parts is not NotImplemented:
@@ -93,15 +93,11 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _count(self, func: OpOverload, args: Any, kwargs: Any, output: Any) -> None:
-        formula = self._formula(func)
+        formula = formula_of(func)
         flops = 0 if formula is None else formula(*args, **kwargs, out_val=output)
         self.total_flops += flops
         if not func.is_view:
             self._enter(str(func.name()), flops)  # type: ignore[no-untyped-call]
-
-    def _formula(self, func: OpOverload) -> Callable[..., int] | None:
-        name: str = func.name()  # type: ignore[no-untyped-call]
-        return self._formulas.get(func._overloadpacket) or _BY_NAME.get(name)
 
     def _enter(self, operator: str, flops: int) -> None:
         replay = self.backward
@@ -117,6 +113,13 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             work.forward_flops += flops
 
 
+def formula_of(func: OpOverload) -> Callable[..., int] | None:
+    """How the FLOPs of ``func`` are counted, from its arguments and ``out_val``; None if it has none."""
+    name: str = func.name()  # type: ignore[no-untyped-call]
+    return formulas().get(func._overloadpacket) or _BY_NAME.get(name)
+
+
+@cache
 def formulas() -> dict[Any, Callable[..., int]]:
     """Operator to its count, from its arguments and ``out_val``: torch's own, and those that torch lacks.
 

@@ -145,21 +145,27 @@ class HostStore(Copies):
         block.forward = forward
 
     def _copy(self, tensor: Tensor, entry: Entry) -> Copy | None:
-        storage = tensor.untyped_storage()
-        nbytes = storage.nbytes()
+        nbytes = tensor.untyped_storage().nbytes()
         if self._cap_bytes is not None and self.ledger.live_bytes + nbytes > self._cap_bytes:
             self.ledger.over_cap(nbytes)
             self._leave(tensor, f"beyond policy.host_cap={show_bytes(self._cap_bytes)}")
             return None
-        dtype = tensor.dtype if nbytes % tensor.itemsize == 0 else torch.uint8
-        whole = torch.empty(0, dtype=dtype, device=tensor.device).set_(storage)
+        whole = _whole(tensor)
         with making(HOST):
-            host = torch.empty(whole.shape, dtype=dtype, device="cpu", pin_memory=self._pinned)
+            host = torch.empty(whole.shape, dtype=whole.dtype, device="cpu", pin_memory=self._pinned)
             done = self._lane.copy(host, whole)
         copy = HostCopy(host, tensor.device, self._lane, self.ledger)
         entry.host_bytes += nbytes
         self._block.add(copy, tensor, done if self._lane.asynchronous else None)
         return copy
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """The storage of ``tensor`` as one row: in its dtype, where that divides it into whole elements."""
+    count, rest = divmod(tensor.untyped_storage().nbytes(), tensor.itemsize)
+    if not rest:
+        return tensor.as_strided((count,), (1,), 0)
+    return torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(tensor.untyped_storage())
 
 
 class _BlockCopies:

@@ -41,6 +41,7 @@ class StepTrace:
 
     Attributes:
         log: allocations and events of both steps, byte for byte those of a measured pass.
+        host_log: the same of what a policy keeps in host memory.
         operators: of the steady step, views left out, with how often each ran.
         regions: what the policy recomputes.
         entries: the policy's rules, with their hits in one forward.
@@ -48,6 +49,7 @@ class StepTrace:
     """
 
     log: MemoryLog
+    host_log: MemoryLog = field(default_factory=MemoryLog)
     operators: Counter[OperatorRun] = field(default_factory=Counter)
     regions: Sequence[Region] = ()
     entries: Sequence[Entry] = ()

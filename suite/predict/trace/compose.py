@@ -1,0 +1,132 @@
+"""Two training steps of a cell, traced: see :func:`trace_step`."""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from suite.config.schema import CellConfig
+from suite.measure.places import place_of
+from suite.policies import Entry, Region
+from suite.predict.trace.expand import NotComposable, Renaming, expand
+from suite.predict.trace.forward_backward import RawTrace, run
+from suite.predict.trace.optimizer import trace_optimizer
+from suite.predict.trace.pattern import Shape, shape_of
+from suite.predict.trace.step import OperatorRun, StepTrace
+from suite.predict.trace.steps import Static, lay_out_steps
+
+_BLOCK = re.compile(r"^blocks\.(\d+)")
+
+
+def trace_step(config: CellConfig, *, whole: bool = False) -> StepTrace:
+    """Trace the cell's first and steady step; nothing is allocated, and nothing computed.
+
+    Blocks that are alike are traced three times at most and laid out as often as the model has them; a
+    policy under which no two blocks are alike is traced over the whole depth, as is every cell with
+    ``whole``.
+    """
+    shape = None if whole else shape_of(config)
+    if shape is not None and shape.depth < config.model.n_layers:
+        try:
+            return _trace(config, shape)
+        except NotComposable:
+            pass
+    return _trace(config, _as_it_is(config))
+
+
+def _as_it_is(config: CellConfig) -> Shape:
+    pieces = tuple((index,) for index in range(config.model.n_layers))
+    return Shape(None, pieces, pieces, tuple(range(len(pieces))))
+
+
+def _trace(config: CellConfig, shape: Shape) -> StepTrace:
+    model = replace(config.model, n_layers=shape.depth)
+    raw = run(replace(config, model=model), shape.parts, shape.reduced)
+    expanded = expand(raw, shape)
+    static = Static.of(raw, config.model.n_layers)
+    optimizer = trace_optimizer(static.shapes, config.optimizer)
+    names = Renaming(shape)
+    steps = lay_out_steps(expanded, static, optimizer)
+    return StepTrace(
+        log=steps.log,
+        host_log=steps.host_log,
+        operators=_operators(raw, names) + optimizer.operators,
+        regions=_regions(raw.applied.regions, names, shape),
+        entries=_entries(raw, names),
+        traced_blocks=shape.depth,
+    )
+
+
+def _operators(raw: RawTrace, names: Renaming) -> Counter[OperatorRun]:
+    found: Counter[OperatorRun] = Counter()
+    for stretch in raw.stretches:
+        times = len(names.copies[stretch.piece]) if stretch.kind != "edge" else 1
+        for run_, count in stretch.operators.items():
+            found[run_] += count * times
+    return found
+
+
+def _regions(regions: Sequence[Region], names: Renaming, shape: Shape) -> tuple[Region, ...]:
+    """Those of the whole trunk: of alike blocks together where they are together in the shallow one."""
+    found: list[Region] = []
+    run_: list[Region] = []
+    for region in (*regions, None):
+        if run_ and (region is None or _kind(region) != _kind(run_[0])):
+            found += _copied(run_, names, shape)
+            run_ = []
+        if region is not None:
+            run_.append(region)
+    return tuple(found)
+
+
+def _kind(region: Region) -> tuple[str, ...]:
+    return tuple(place_of(module) for module in region.modules)
+
+
+def _copied(regions: Sequence[Region], names: Renaming, shape: Shape) -> list[Region]:
+    by_piece: dict[int, list[Region]] = {}
+    for region in regions:
+        block = _BLOCK.match(region.modules[0])
+        if block is None:
+            return list(regions)
+        by_piece.setdefault(names.piece_of(int(block[1])), []).append(region)
+    found = []
+    for place, piece in enumerate(shape.stands_for):
+        for region in by_piece.get(piece, ()):
+            modules = tuple(names.name(module, place) for module in region.modules)
+            found.append(Region(_label(region.label, modules, names, place), modules))
+    return found
+
+
+def _label(label: str, modules: tuple[str, ...], names: Renaming, place: int) -> str:
+    if "-" in label:  # blocks.0-2
+        return f"{modules[0]}-{modules[-1].removeprefix('blocks.')}"
+    return "+".join(names.name(part, place) for part in label.split("+"))
+
+
+def _entries(raw: RawTrace, names: Renaming) -> list[Entry]:
+    """The rules with the whole trunk's counts; those that a shape split in parts are one again."""
+    before, after = raw.counted
+    totals = [list(counts) for counts in after]
+    last = before
+    for stretch in raw.stretches:
+        if stretch.kind == "forward":
+            more = len(names.copies[stretch.piece]) - 1
+            for total, now, then in zip(totals, stretch.counted, last, strict=True):
+                total[0] += more * (now[0] - then[0])
+                total[1] += more * (now[1] - then[1])
+            last = stretch.counted
+    found: dict[str, Entry] = {}
+    for entry, (hits, host_bytes) in zip(raw.applied.entries, totals, strict=True):
+        scope = tuple(dict.fromkeys(names.name(g, p) for g in entry.scope for p in names.places_of(g)))
+        whole = replace(entry, hits=hits, host_bytes=host_bytes, scope=scope)
+        known = found.get(entry.name)
+        if known is not None and known.operators == whole.operators:
+            whole = replace(
+                known,
+                hits=known.hits + hits,
+                host_bytes=known.host_bytes + host_bytes,
+                scope=(*known.scope, *scope),
+            )
+        found[entry.name] = whole
+    return list(found.values())
