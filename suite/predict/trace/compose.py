@@ -1,12 +1,12 @@
 """Two training steps of a cell, traced: see :func:`trace_step`."""
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from suite.config.schema import CellConfig
-from suite.measure.places import place_of
 from suite.policies import Entry, Region
 from suite.predict.trace.expand import NotComposable, Renaming, expand
 from suite.predict.trace.forward_backward import RawTrace, run
@@ -15,22 +15,24 @@ from suite.predict.trace.pattern import Shape, shape_of
 from suite.predict.trace.step import OperatorRun, StepTrace
 from suite.predict.trace.steps import Static, lay_out_steps
 
+_ENDS = (1, 2, 3)
 _BLOCK = re.compile(r"^blocks\.(\d+)")
 
 
 def trace_step(config: CellConfig, *, whole: bool = False) -> StepTrace:
     """Trace the cell's first and steady step; nothing is allocated, and nothing computed.
 
-    Blocks that are alike are traced three times at most and laid out as often as the model has them; a
-    policy under which no two blocks are alike is traced over the whole depth, as is every cell with
-    ``whole``.
+    Blocks that are alike are traced a few times and laid out as often as the model has them. It is tried
+    with one of its own kind at each end first, then with more: a policy that fetches ahead shows what it
+    does in the middle only where there are two neighbours on each side. One under which no two blocks are
+    alike is traced over the whole depth, as is every cell with ``whole``.
     """
-    shape = None if whole else shape_of(config)
-    if shape is not None and shape.depth < config.model.n_layers:
-        try:
+    for ends in () if whole else _ENDS:
+        shape = shape_of(config, ends)
+        if shape is None or shape.depth == config.model.n_layers:
+            break
+        with contextlib.suppress(NotComposable):
             return _trace(config, shape)
-        except NotComposable:
-            pass
     return _trace(config, _as_it_is(config))
 
 
@@ -51,7 +53,7 @@ def _trace(config: CellConfig, shape: Shape) -> StepTrace:
         log=steps.log,
         host_log=steps.host_log,
         operators=_operators(raw, names) + optimizer.operators,
-        regions=_regions(raw.applied.regions, names, shape),
+        regions=_regions(raw.applied.regions, names),
         entries=_entries(raw, names),
         traced_blocks=shape.depth,
     )
@@ -66,36 +68,14 @@ def _operators(raw: RawTrace, names: Renaming) -> Counter[OperatorRun]:
     return found
 
 
-def _regions(regions: Sequence[Region], names: Renaming, shape: Shape) -> tuple[Region, ...]:
-    """Those of the whole trunk: of alike blocks together where they are together in the shallow one."""
+def _regions(regions: Sequence[Region], names: Renaming) -> tuple[Region, ...]:
+    """Those of the whole trunk, in no order."""
     found: list[Region] = []
-    run_: list[Region] = []
-    for region in (*regions, None):
-        if run_ and (region is None or _kind(region) != _kind(run_[0])):
-            found += _copied(run_, names, shape)
-            run_ = []
-        if region is not None:
-            run_.append(region)
-    return tuple(found)
-
-
-def _kind(region: Region) -> tuple[str, ...]:
-    return tuple(place_of(module) for module in region.modules)
-
-
-def _copied(regions: Sequence[Region], names: Renaming, shape: Shape) -> list[Region]:
-    by_piece: dict[int, list[Region]] = {}
     for region in regions:
-        block = _BLOCK.match(region.modules[0])
-        if block is None:
-            return list(regions)
-        by_piece.setdefault(names.piece_of(int(block[1])), []).append(region)
-    found = []
-    for place, piece in enumerate(shape.stands_for):
-        for region in by_piece.get(piece, ()):
+        for place in names.places_of(region.modules[0]):
             modules = tuple(names.name(module, place) for module in region.modules)
             found.append(Region(_label(region.label, modules, names, place), modules))
-    return found
+    return tuple(found)
 
 
 def _label(label: str, modules: tuple[str, ...], names: Renaming, place: int) -> str:

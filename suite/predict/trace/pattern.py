@@ -2,7 +2,7 @@
 
 A *piece* is what a policy cannot take apart: a block, or the blocks of a segment. Pieces of one label run
 the same operators and keep the same tensors, given the same neighbours. Where a word of labels repeats,
-three repeats show all there is: how it begins, how it goes on and how it ends.
+a few repeats show all there is: how it begins, how it goes on and how it ends.
 """
 
 import itertools
@@ -16,7 +16,6 @@ from suite.policies.blocks import Blocks
 from suite.policies.offload import Offload
 from suite.policies.segments import Segments
 
-_KEPT_REPEATS = 3
 # Longer words than this are traced as they are: few policies have any.
 _LONGEST_WORD = 8
 
@@ -60,8 +59,12 @@ class Shape:
         return sum(map(len, self.reduced))
 
 
-def shape_of(config: CellConfig) -> Shape | None:
-    """The stand-in for the cell's trunk; None where it has to be traced whole."""
+def shape_of(config: CellConfig, ends: int = 1) -> Shape | None:
+    """The stand-in for the cell's trunk; None where it has to be traced whole.
+
+    ``ends`` repeats are taken to be different from those in the middle at the beginning, and as many at
+    the end.
+    """
     depth = config.model.n_layers
     parts = None if config.compile != "none" else parts_of(config.policy, depth)
     if parts is None:
@@ -76,7 +79,7 @@ def shape_of(config: CellConfig) -> Shape | None:
     pieces = tuple(sorted(labels))
     if any(b - a != 1 for piece in pieces for a, b in itertools.pairwise(piece)):
         return None  # a segment of an assignment with another policy's block inside
-    kept, stands_for = compress([labels[piece] for piece in pieces])
+    kept, stands_for = compress([labels[piece] for piece in pieces], ends)
     reduced, renamed, next_block = [], {}, 0
     for place in kept:
         piece = pieces[place]
@@ -131,37 +134,39 @@ def _assigned(family: Assignment, blocks: Sequence[int]) -> list[Part] | None:
         if parts is None:
             return None
         found += parts
+    if family.config.loss > 1:
+        found.append(Part(PolicyConfig("tiled", {"mlp": 1, "loss": family.config.loss}), (), "tiled"))
     return found
 
 
-def compress(labels: Sequence[Hashable]) -> tuple[list[int], tuple[int, ...]]:
-    """Leave out repeats of a word of ``labels`` beyond the third.
+def compress(labels: Sequence[Hashable], ends: int = 1) -> tuple[list[int], tuple[int, ...]]:
+    """Leave out repeats of a word of ``labels`` beyond ``ends`` at each end, and one between them.
 
     Returns:
         The places that are kept, ascending, and for every place the index among the kept ones of the
-        place that it is like: of a word that repeats, the second repeat stands for all but the first and
-        the last.
+        place that it is like: the repeat in the middle stands for all that are left out.
     """
+    enough = 2 * ends + 1
     kept: list[int] = []
     stands_for: list[int] = []
     place = 0
     while place < len(labels):
-        word, repeats = _best_word(labels, place)
-        if repeats <= _KEPT_REPEATS:
+        word, repeats = _best_word(labels, place, enough)
+        if repeats <= enough:
             stands_for.append(len(kept))
             kept.append(place)
             place += 1
             continue
         first = len(kept)
-        kept += range(place, place + _KEPT_REPEATS * word)
+        kept += range(place, place + enough * word)
         for repeat in range(repeats):
-            like = 0 if repeat == 0 else _KEPT_REPEATS - 1 if repeat == repeats - 1 else 1
+            like = min(repeat, ends) if repeat < repeats - ends else enough - (repeats - repeat)
             stands_for += range(first + like * word, first + (like + 1) * word)
         place += repeats * word
     return kept, tuple(stands_for)
 
 
-def _best_word(labels: Sequence[Hashable], start: int) -> tuple[int, int]:
+def _best_word(labels: Sequence[Hashable], start: int, enough: int) -> tuple[int, int]:
     """Length and number of repeats of the word at ``start`` that leaves out most."""
     best = (1, 1)
     for word in range(1, _LONGEST_WORD + 1):
@@ -170,6 +175,6 @@ def _best_word(labels: Sequence[Hashable], start: int) -> tuple[int, int]:
             repeats += 1
             if start + repeats * word >= len(labels):
                 break
-        if (repeats - _KEPT_REPEATS) * word > (best[1] - _KEPT_REPEATS) * best[0]:
+        if (repeats - enough) * word > (best[1] - enough) * best[0]:
             best = (word, repeats)
     return best

@@ -111,13 +111,13 @@ def _step(
     loss, copy = (left[index] for index in static.leftover)
     writer.event(here, expanded.allocations, loss, -1)
     gradients = {expanded.allocations[i].name: i for i in expanded.alive()}
+    for index in [i for i in here if i != copy and i not in gradients.values()]:
+        writer.event(here, expanded.allocations, index, -1)  # what the graph held, which went with the loss
     for name in static.names:
         if name in gradients:
             writer.event(here, expanded.allocations, gradients[name], -1)
     writer.begin(["idle"])
     writer.event(here, expanded.allocations, copy, -1)
-    for index in list(here):
-        writer.event(here, expanded.allocations, index, -1)
     for index in reversed(batch):
         writer.free(index)
 
