@@ -6,8 +6,6 @@ step is read by the profiler, after what compiles has run: where in the model a 
 what the very first step needed are then not known.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from torch.optim import Optimizer
@@ -15,10 +13,10 @@ from torch.optim import Optimizer
 from suite.cell import Cell
 from suite.config.schema import CellConfig, SessionConfig
 from suite.measure import Measurement
-from suite.measure.account import PHASES, StepAccount, account_step
+from suite.measure.account import PHASES, account_step
 from suite.measure.allocator import AllocatorMeter
 from suite.measure.compiled import compiled_anew, warm_up
-from suite.measure.places import entry_bytes, kept_by_place, outside_regions
+from suite.measure.memory_figures import entry_rows, located_figures, memory_detail, memory_figures
 from suite.measure.profiled import MemoryProfiler
 from suite.measure.setup import build_subject
 from suite.measure.tracker import MemoryTracker
@@ -52,19 +50,14 @@ def measure_memory(config: CellConfig, meter: str) -> Measurement:
     rules = observer.entries if warm is None else warm.entries
     if isinstance(tracker, MemoryTracker):
         steady = account_step(tracker.log, _STEADY_STEP)
-        figures = _figures(steady) | _located(steady, applied)
+        figures = memory_figures(steady) | located_figures(steady, applied.regions)
         figures["first_step_peak_bytes"] = account_step(tracker.log, 0).peak_bytes
-        entries = _entries(rules, steady)
+        entries = entry_rows(rules, steady)
     else:
         steady = account_step(tracker.log, 0)
-        figures = _figures(steady)
+        figures = memory_figures(steady)
         entries = [{"name": e.name, "hits": e.hits, "host_bytes": e.host_bytes} for e in rules or ()]
-    detail = _detail(steady) | {
-        "meter": meter,
-        "regions": [region.label for region in applied.regions],
-        "kept": kept_by_place(steady.saved),
-        "entries": entries,
-    }
+    detail = memory_detail(steady, applied.regions) | {"meter": meter, "entries": entries}
     figures["regions_count"] = len(applied.regions)
     if applied.host is not None:
         figures |= applied.host.figures()
@@ -144,53 +137,3 @@ class _Observer(StepObserver):
             for kind, state in states.items():
                 if isinstance(state, torch.Tensor):
                     self._tracker.mark(state, "optimizer_state", f"{self._names[parameter]}.{kind}")
-
-
-def _entries(entries: tuple[Entry, ...] | None, steady: StepAccount) -> list[dict[str, Any]]:
-    assert entries is not None, "no forward has run"
-    kept = entry_bytes(entries, steady.saved)
-    return [
-        {"name": e.name, "hits": e.hits, "kept_bytes": nbytes, "host_bytes": e.host_bytes}
-        for e, nbytes in zip(entries, kept, strict=True)
-    ]
-
-
-def _located(steady: StepAccount, applied: Applied) -> dict[str, float]:
-    """Of the saved bytes, what needs to know which module made them."""
-    in_blocks = steady.saved_under("blocks")
-    return {
-        "saved_in_blocks_bytes": in_blocks,
-        "saved_outside_blocks_bytes": steady.saved_bytes - in_blocks,
-        "saved_outside_regions_bytes": outside_regions(steady.saved, applied.regions),
-    }
-
-
-def _figures(steady: StepAccount) -> dict[str, float]:
-    by_kind = steady.start_by_kind
-    figures: dict[str, float] = {
-        "peak_bytes": steady.peak_bytes,
-        "static_bytes": steady.static_bytes,
-        "parameter_bytes": by_kind.get("parameter", 0),
-        "buffer_bytes": by_kind.get("buffer", 0),
-        "optimizer_state_bytes": by_kind.get("optimizer_state", 0),
-        "batch_bytes": by_kind.get("batch", 0),
-        "activation_bytes": steady.activation_bytes,
-        "saved_bytes": steady.saved_bytes,
-    }
-    figures |= {f"peak_{phase}_bytes": n for phase, n in steady.phase_peaks.items()}
-    figures |= {f"after_{phase}_bytes": n for phase, n in steady.phase_ends.items()}
-    return figures
-
-
-def _detail(steady: StepAccount) -> dict[str, Any]:
-    top = steady.top_tensors()
-    largest = top[0] if top else {"operator": "", "module": ""}
-    return {
-        "peak_phase": steady.peak_phase,
-        "peak_operator": largest["operator"],
-        "peak_module": largest["module"],
-        "top_tensors": top,
-        "phase_peaks": steady.phase_peaks,
-        "peak_composition": steady.composition(),
-        "live_bytes": [list(point) for point in steady.sampled_curve()],
-    }

@@ -89,3 +89,8 @@ def model_flops(config: CellConfig) -> int:
     head = head_flops(config)
     extra = block.scores // 2 if fused_attention(config) else 0
     return config.model.n_layers * (3 * block.total + extra) + 3 * head
+
+
+def forward_flops(config: CellConfig) -> int:
+    """Of a forward, the head's product included."""
+    return config.model.n_layers * block_flops(config).total + head_flops(config)

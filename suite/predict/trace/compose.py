@@ -1,19 +1,23 @@
 """Two training steps of a cell, traced: see :func:`trace_step`."""
 
 import contextlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from suite.config.schema import CellConfig
+from suite.measure.places import place_of
+from suite.measure.work import Work
 from suite.policies import Entry, Region
+from suite.policies.making import RESTORED
 from suite.predict.trace.expand import NotComposable, Renaming, expand
 from suite.predict.trace.forward_backward import RawTrace, run
 from suite.predict.trace.optimizer import trace_optimizer
 from suite.predict.trace.pattern import Shape, shape_of
 from suite.predict.trace.step import OperatorRun, StepTrace
-from suite.predict.trace.steps import Static, lay_out_steps
+from suite.predict.trace.steps import Static, Steps, lay_out_steps
 
 _ENDS = (1, 2, 3)
 _BLOCK = re.compile(r"^blocks\.(\d+)")
@@ -52,7 +56,9 @@ def _trace(config: CellConfig, shape: Shape) -> StepTrace:
     return StepTrace(
         log=steps.log,
         host_log=steps.host_log,
+        host_figures=_host_figures(raw, steps),
         operators=_operators(raw, names) + optimizer.operators,
+        work=_work(raw, names),
         regions=_regions(raw.applied.regions, names),
         entries=_entries(raw, names),
         traced_blocks=shape.depth,
@@ -64,8 +70,43 @@ def _operators(raw: RawTrace, names: Renaming) -> Counter[OperatorRun]:
     for stretch in raw.stretches:
         times = len(names.copies[stretch.piece]) if stretch.kind != "edge" else 1
         for run_, count in stretch.operators.items():
-            found[run_] += count * times
+            found[replace(run_, module=place_of(run_.module))] += count * times
     return found
+
+
+def _work(raw: RawTrace, names: Renaming) -> list[Work]:
+    found: dict[tuple[str, str], Work] = {}
+    for stretch in raw.stretches:
+        for run_, count in stretch.operators.items():
+            if run_.phase == "backward" and not run_.replay:
+                continue
+            for place in names.copies[stretch.piece] if stretch.kind != "edge" else [-1]:
+                module = names.name(run_.module, place)
+                work = found.setdefault((module, run_.operator), Work(module, run_.operator))
+                if run_.replay:
+                    work.replay_calls += count
+                    work.replay_flops += count * run_.flops
+                else:
+                    work.forward_calls += count
+                    work.forward_flops += count * run_.flops
+    return list(found.values())
+
+
+def _host_figures(raw: RawTrace, steps: Steps) -> dict[str, float]:
+    """As the ledger of a measured step has them."""
+    if raw.applied.host is None:
+        return {}
+    steady = steps.host_log.events[steps.host_log.step_starts[1] :]
+    sizes = [event.sign * steps.host_log.allocations[event.index].nbytes for event in steady]
+    begin = steps.log.step_starts[1]
+    born = (steps.log.allocations[e.index] for e in steps.log.events[begin:] if e.sign > 0)
+    # What is left out for lack of room is the same in every trace: with a cap, all of it is traced.
+    return {
+        "host_peak_bytes": max(itertools.accumulate(sizes, initial=0)),
+        "host_moved_bytes": sum(size for size in sizes if size > 0),
+        "host_returned_bytes": sum(a.nbytes for a in born if a.kind == RESTORED),
+        "host_over_cap_bytes": raw.applied.host.figures()["host_over_cap_bytes"],
+    }
 
 
 def _regions(regions: Sequence[Region], names: Renaming) -> tuple[Region, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from suite.measure.tracker import MemoryLog
+from suite.measure.work import Work
 from suite.policies import Entry, Region
 
 
@@ -42,7 +43,9 @@ class StepTrace:
     Attributes:
         log: allocations and events of both steps, byte for byte those of a measured pass.
         host_log: the same of what a policy keeps in host memory.
+        host_figures: sums of the steady step by the names of a record; empty where no policy keeps any.
         operators: of the steady step, views left out, with how often each ran.
+        work: the same of its forward and its replays, by module of the whole model.
         regions: what the policy recomputes.
         entries: the policy's rules, with their hits in one forward.
         traced_blocks: how many blocks were run; the others are copies of these.
@@ -50,7 +53,9 @@ class StepTrace:
 
     log: MemoryLog
     host_log: MemoryLog = field(default_factory=MemoryLog)
+    host_figures: dict[str, float] = field(default_factory=dict)
     operators: Counter[OperatorRun] = field(default_factory=Counter)
+    work: Sequence[Work] = ()
     regions: Sequence[Region] = ()
     entries: Sequence[Entry] = ()
     traced_blocks: int = 0
