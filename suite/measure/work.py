@@ -116,19 +116,21 @@ class WorkCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def formula_of(func: OpOverload) -> Callable[..., int] | None:
     """How the FLOPs of ``func`` are counted, from its arguments and ``out_val``; None if it has none."""
     name: str = func.name()  # type: ignore[no-untyped-call]
-    return formulas().get(func._overloadpacket) or _BY_NAME.get(name)
+    packet = func._overloadpacket
+    # torch's registry is asked each time: an operator of ours enters it when a model first needs it.
+    return _attention().get(packet) or flop_registry.get(packet) or _BY_NAME.get(name)
 
 
 @cache
-def formulas() -> dict[Any, Callable[..., int]]:
-    """Operator to its count, from its arguments and ``out_val``: torch's own, and those that torch lacks.
+def _attention() -> dict[Any, Callable[..., int]]:
+    """What torch's own formulas lack.
 
     Every fused attention operator that this torch has, the CPU's included. Forward: two products of
     2 b h s_q s_k d. Backward: five, as flash attention rebuilds the scores (Dao et al. 2022,
     arXiv:2205.14135). Torch's own formulas do not know the CPU's operator and, before 2.12, refuse grouped
     queries.
     """
-    known: dict[Any, Callable[..., int]] = dict(flop_registry)
+    known: dict[Any, Callable[..., int]] = {}
     for name in _FORWARD:
         for suffix, formula in (("", _attention_forward), ("_backward", _attention_backward)):
             operator = getattr(torch.ops.aten, name + suffix, None)
