@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from suite.config.schema import CellConfig, DataConfig, ModelConfig, OptimizerConfig, PolicyConfig
+from suite.config.schema import (
+    CellConfig,
+    DataConfig,
+    ModelConfig,
+    OptimizerConfig,
+    ParallelConfig,
+    PolicyConfig,
+)
 
 # Text for people; changing it must not make a measured cell a different one.
 _DESCRIPTIVE = {"model": ("source",)}
@@ -32,7 +39,11 @@ class Cell:
     @cached_property
     def resolved(self) -> dict[str, Any]:
         """The configuration as plain JSON types, as stored in every record."""
-        return dataclasses.asdict(self.config)
+        resolved = dataclasses.asdict(self.config)
+        # So that cells of one device are what they were before there was a choice.
+        if self.config.parallel == ParallelConfig():
+            del resolved["parallel"]
+        return resolved
 
     def _identity(self) -> dict[str, Any]:
         identity: dict[str, Any] = json.loads(canonical(self.resolved))
@@ -69,12 +80,14 @@ class Cell:
 
 def config_of(resolved: dict[str, Any]) -> CellConfig:
     """The typed configuration from a record's ``config``; the inverse of :attr:`Cell.resolved`."""
-    groups = {
+    groups: dict[str, type[Any]] = {
         "model": ModelConfig,
         "policy": PolicyConfig,
         "optimizer": OptimizerConfig,
         "data": DataConfig,
     }
+    if "parallel" in resolved:
+        groups["parallel"] = ParallelConfig
     typed = {name: group(**resolved[name]) for name, group in groups.items()}
     return CellConfig(**{**resolved, **typed})
 
@@ -113,4 +126,11 @@ def workload_label(resolved: dict[str, Any]) -> str:
     if resolved["compile"] != "none":
         backend = resolved["compile_backend"]
         parts.append(f"compile={resolved['compile']}" + (f"/{backend}" if backend != "inductor" else ""))
-    return " ".join([*parts, resolved["device"]])
+    return " ".join([*parts, *_spread(resolved.get("parallel", {})), resolved["device"]])
+
+
+def _spread(parallel: dict[str, Any]) -> list[str]:
+    """``tp=8 sp``: what is not as on one device."""
+    alone = dataclasses.asdict(ParallelConfig())
+    changed = {name: value for name, value in parallel.items() if value != alone[name]}
+    return [name if value is True else f"{name}={value}" for name, value in changed.items()]

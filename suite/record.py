@@ -8,7 +8,7 @@ Schema 1, top level::
     schema       int                     version of this layout
     cell         16 hex digits           content address of ``config`` (suite.cell)
     workload     16 hex digits           the same without the policy
-    pass         memory|flops|parity|time
+    pass         predict|memory|flops|parity|time
     round        int >= 0                0 but for the time pass
     config       object                  resolved CellConfig
     protocol     object                  how it was measured (steps, warm-up, threads, limits)
@@ -90,6 +90,7 @@ class RecordKey:
 
 # What an ``ok`` record of each pass must at least state.
 REQUIRED_FIGURES: dict[str, tuple[str, ...]] = {
+    "predict": ("peak_bytes", "static_bytes", "activation_bytes", "saved_bytes", "executed_flops"),
     "memory": ("peak_bytes", "static_bytes", "activation_bytes", "saved_bytes"),
     "flops": ("model_flops", "executed_flops", "recomputed_flops"),
     "parity": ("max_grad_abs_diff", "parameters_compared_count"),

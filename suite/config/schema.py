@@ -8,12 +8,13 @@ into the cell's identity; everything else says how, where or how often.
 from dataclasses import dataclass, field
 from typing import Any
 
-PASSES = ("memory", "flops", "parity", "time")
+PASSES = ("predict", "memory", "flops", "parity", "time")
 PRECISIONS = ("fp32", "bf16-mixed", "bf16-true")
 ATTENTIONS = ("eager", "sdpa", "flash")
 COMPILES = ("none", "block", "model")
 COMPILE_BACKENDS = ("inductor", "aot_eager")
-MODES = ("measure",)
+MODES = ("measure", "predict", "both")
+RECIPES = ("native", "megatron")
 STATUSES = (
     "ok",
     "oom",
@@ -104,10 +105,20 @@ class TrainerConfig:
 
 @dataclass(frozen=True)
 class HardwareConfig:
-    """What the MFU and HFU denominators come from: dense peaks, never sparse."""
+    """One kind of device: what MFU is relative to, and what a prediction for it needs. Dense peaks only.
+
+    Attributes:
+        device: what torch calls it, cpu or cuda.
+        capability: CUDA's compute capability, ``9.0``; empty where there is none.
+        bandwidth_bytes_per_s: of its memory.
+        host_bandwidth_bytes_per_s: of the link to host memory, one way; 0: not stated.
+    """
 
     name: str = "auto"
     match: str = ""
+    device: str = "cuda"
+    capability: str = ""
+    host_bandwidth_bytes_per_s: float = 0.0
     memory_bytes: int = 0
     bandwidth_bytes_per_s: float = 0.0
     peak_flops_per_s: dict[str, float] = field(default_factory=dict)
@@ -149,10 +160,43 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True)
+class ParallelConfig:
+    """How one training step is spread over devices. Ones and zeros: over none but this.
+
+    Attributes:
+        dp: replicas of the model.
+        zero: what they share out: 0 nothing, 1 optimizer states, 2 gradients too, 3 parameters too (FSDP).
+        tp: tensor parallel ranks.
+        sp: the parts between tensor parallel products are spread along the sequence too.
+        pp: pipeline stages.
+        vpp: chunks of the trunk that each stage holds, interleaved.
+        cp: context parallel ranks: each has that part of every sequence.
+        ep: expert parallel ranks.
+        stage: which pipeline stage is asked about.
+        micro_batches: forward and backward passes of one replica before its optimizer's step.
+        recipe: ``native``: gradients and states in the parameters' precision. ``megatron``: bf16 parameters,
+            fp32 gradients, and fp32 parameters in the optimizer beside its states.
+    """
+
+    dp: int = 1
+    zero: int = 0
+    tp: int = 1
+    sp: bool = False
+    pp: int = 1
+    vpp: int = 1
+    cp: int = 1
+    ep: int = 1
+    stage: int = 0
+    micro_batches: int = 1
+    recipe: str = "native"
+
+
+@dataclass(frozen=True)
 class CellConfig:
     """One workload under one policy on one device: exactly what is hashed into a cell's identity.
 
-    ``compile_backend`` is empty where ``compile`` is none, and then no part of the identity.
+    ``compile_backend`` is empty where ``compile`` is none, and then no part of the identity; neither is
+    ``parallel`` where there is one device.
     """
 
     model: ModelConfig
@@ -168,6 +212,7 @@ class CellConfig:
     threads: int
     seed: int
     compile_backend: str = ""
+    parallel: ParallelConfig = ParallelConfig()
 
 
 @dataclass(frozen=True)
@@ -195,6 +240,7 @@ class SessionConfig:
     plan: bool
     mode: str
     report: bool
+    assumptions: dict[str, Any] = field(default_factory=dict)
     cell_passes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def passes_of(self, cell_id: str) -> tuple[str, ...]:
