@@ -174,8 +174,8 @@ class ParallelConfig:
         ep: expert parallel ranks.
         stage: which pipeline stage is asked about.
         micro_batches: forward and backward passes of one replica before its optimizer's step.
-        recipe: ``native``: gradients and states in the parameters' precision. ``megatron``: bf16 parameters,
-            fp32 gradients, and fp32 parameters in the optimizer beside its states.
+        recipe: ``native``: gradients and states in the parameters' precision. ``megatron``: parameters in
+            bf16, gradients in fp32, and a copy of the parameters in fp32 beside the optimizer's states.
     """
 
     dp: int = 1
