@@ -47,7 +47,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Unmodelled:
-    """A row that is not predicted: ``reason`` says what the source leaves out or the suite does not have."""
+    """A row that is not predicted: what the source leaves out, or the suite does not have."""
 
     row_id: str
     source: str

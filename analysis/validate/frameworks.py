@@ -97,10 +97,16 @@ def _inputs(row: Row, model: ModelConfig, expected: float) -> Case:
     asked = _request(row, model, FULL)
     requests = (at_depth(asked, _DEPTHS[0]), at_depth(asked, _DEPTHS[1]))
     scale = model.n_layers / (_DEPTHS[0] - _DEPTHS[1])
-    label, kind, metric = label_of(asked), "activation_formula", "saved_bytes"
-    assert kind == "activation_formula"
     return Case(
-        row.row_id, row.file, label, kind, metric, expected, requests, scale=scale, caveat=_SHAPE_CAVEAT
+        row.row_id,
+        row.file,
+        label_of(asked),
+        "activation_formula",
+        "saved_bytes",
+        expected,
+        requests,
+        scale=scale,
+        caveat=_SHAPE_CAVEAT,
     )
 
 

@@ -110,13 +110,13 @@ def kernel_of(row: Row) -> str:
 
     By the tests' ``model_config.yaml``: ``--attention-backend: unfused`` in tests that run once, flash
     under context parallelism, and no choice, which is flash, in those that resume and in the 7B ones.
-    Golden files of clusters that are no longer in use are from when all but context parallelism was unfused.
+    Golden files of clusters no longer in use are from when all but context parallelism was unfused.
     """
     if row.attention == "local":
         return "eager"
     if (row.cp or 1) > 1 or "_7b_" in row.model:
         return "flash"
-    return "flash" if "resume" in row.model and not _is_stale(row) or "_zp_" in row.model else "eager"
+    return "flash" if ("resume" in row.model and not _is_stale(row)) or "_zp_" in row.model else "eager"
 
 
 def _is_stale(row: Row) -> bool:

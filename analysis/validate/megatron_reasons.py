@@ -44,7 +44,7 @@ def whole_reason(row: Row) -> str:
     for part, reason in _NAMES.items():
         if part in row.model:
             return reason
-    if "mla_up_proj" in row.ac_detail or "memory_speed" in row.model and folder == "moe":
+    if "mla_up_proj" in row.ac_detail or ("memory_speed" in row.model and folder == "moe"):
         return "multi-head latent attention"
     if folder == "moe":
         return _EXPERTS

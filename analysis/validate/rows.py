@@ -85,7 +85,7 @@ class Row:
 
 
 def half_of(row_id: str) -> str:
-    """``A`` or ``B``: a fixed half of the rows, so that what is chosen on one can be judged on the other."""
+    """``A`` or ``B``: a fixed half of the rows: what is chosen on one is judged on the other."""
     return "AB"[hashlib.sha256(row_id.encode()).digest()[0] % 2]
 
 

@@ -1,7 +1,7 @@
 """torchtitan: tokens per second and reserved memory of Llama 2, 3 and 3.1 under FSDP2.
 
-Its console prints ``max_reserved``: the allocator's peak of reserved bytes, the largest over the GPUs. A row
-with a throughput and no memory says that the run fitted.
+Its console prints ``max_reserved``: the allocator's peak of reserved bytes, the largest over the GPUs. A
+row with a throughput and no memory says that the run fitted.
 """
 
 from collections.abc import Sequence
