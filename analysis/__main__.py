@@ -72,6 +72,22 @@ def policies(
     show_policies(overrides or [], form)
 
 
+@app.command()
+def validate(
+    source: Annotated[str, typer.Option(help="One source alone, such as torchtitan.")] = "",
+    limit: Annotated[int, typer.Option(min=0, help="At most so many figures; 0: all.")] = 0,
+    jobs: Annotated[int, typer.Option(min=0, help="Predictor processes; 0: one a core.")] = 0,
+    worst: Annotated[int, typer.Option(min=0, help="How many of the worst rows to list.")] = 15,
+    json: Annotated[Path | None, typer.Option(help="Write everything to this file too.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the tables to this file too.")] = None,
+    verbose: Annotated[bool, typer.Option(help="Name the rows that are not modelled.")] = False,
+) -> None:
+    """Predict published measurements of memory and time, and print how far off it is."""
+    from analysis.validate.show import Choice, show_validation
+
+    show_validation(Choice(source, limit, jobs, worst, verbose, json, markdown))
+
+
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit code 2."""
     try:
