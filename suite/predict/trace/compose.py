@@ -16,28 +16,29 @@ from suite.predict.trace.expand import NotComposable, Renaming, expand
 from suite.predict.trace.forward_backward import RawTrace, run
 from suite.predict.trace.optimizer import trace_optimizer
 from suite.predict.trace.pattern import Shape, shape_of
-from suite.predict.trace.step import OperatorRun, StepTrace
+from suite.predict.trace.step import OperatorRun, StepTrace, Target
 from suite.predict.trace.steps import Static, Steps, lay_out_steps
 
 _ENDS = (1, 2, 3)
 _BLOCK = re.compile(r"^blocks\.(\d+)")
 
 
-def trace_step(config: CellConfig, *, whole: bool = False) -> StepTrace:
+def trace_step(config: CellConfig, *, whole: bool = False, target: Target | None = None) -> StepTrace:
     """Trace the cell's first and steady step; nothing is allocated, and nothing computed.
 
     Blocks that are alike are traced a few times and laid out as often as the model has them. It is tried
     with one of its own kind at each end first, then with more: a policy that fetches ahead shows what it
     does in the middle only where there are two neighbours on each side. One under which no two blocks are
-    alike is traced over the whole depth, as is every cell with ``whole``.
+    alike is traced over the whole depth, as is every cell with ``whole``. ``target`` is the device, where
+    that is not this CPU.
     """
     for ends in () if whole else _ENDS:
         shape = shape_of(config, ends)
         if shape is None or shape.depth == config.model.n_layers:
             break
         with contextlib.suppress(NotComposable):
-            return _trace(config, shape)
-    return _trace(config, _as_it_is(config))
+            return _trace(config, shape, target)
+    return _trace(config, _as_it_is(config), target)
 
 
 def _as_it_is(config: CellConfig) -> Shape:
@@ -45,9 +46,9 @@ def _as_it_is(config: CellConfig) -> Shape:
     return Shape(None, pieces, pieces, tuple(range(len(pieces))))
 
 
-def _trace(config: CellConfig, shape: Shape) -> StepTrace:
+def _trace(config: CellConfig, shape: Shape, target: Target | None) -> StepTrace:
     model = replace(config.model, n_layers=shape.depth)
-    raw = run(replace(config, model=model), shape.parts, shape.reduced)
+    raw = run(replace(config, model=model), shape.parts, shape.reduced, target)
     expanded = expand(raw, shape)
     static = Static.of(raw, config.model.n_layers)
     optimizer = trace_optimizer(static.shapes, config.optimizer)

@@ -1,6 +1,7 @@
 """One forward and backward of a cell's model under FakeTensor, stretch by stretch."""
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from suite.models.decoder import Decoder
 from suite.policies import Applied, Entry, make_policy
 from suite.predict.trace.pattern import Part
 from suite.predict.trace.recorder import Recorder, Stretch
+from suite.predict.trace.step import Target
 from suite.training.data import Batch
 from suite.training.precision import PRECISION
 from suite.training.step import model_loss
@@ -59,20 +61,27 @@ class RawTrace:
     leftover: Sequence[int]
 
 
-def run(config: CellConfig, parts: Sequence[Part] | None, pieces: Sequence[Sequence[int]]) -> RawTrace:
+def run(
+    config: CellConfig,
+    parts: Sequence[Part] | None,
+    pieces: Sequence[Sequence[int]],
+    target: Target | None = None,
+) -> RawTrace:
     """Trace the model of ``config``.
 
     Args:
         config: its depth is that of what is traced.
         parts: what to apply instead of the cell's own policy, or None for that.
         pieces: block indices; the stretches are theirs.
+        target: of another device than this CPU; the tensors are the CPU's all the same.
     """
-    with FakeTensorMode():
+    config = replace(config, device="cpu")
+    with FakeTensorMode(), target.kernels() if target is not None else nullcontext():
         subject = build_subject(config, instrumented=True)
         model, paths = subject.model, subject.paths
         assert paths is not None
         applied = subject.apply_policy() if parts is None else apply_parts(model, parts)
-        recorder = Recorder(paths)
+        recorder = Recorder(paths, target.workspace if target is not None else None)
         for number, piece in enumerate(pieces):
             ends = model.blocks[piece[0]], model.blocks[piece[-1]]
             is_last = number == len(pieces) - 1

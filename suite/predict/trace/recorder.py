@@ -1,7 +1,7 @@
 """Writes down what a step allocates and what it runs, stretch by stretch of the trunk."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,15 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 
 from suite.measure.instrument import ModulePaths
-from suite.measure.tracker import Allocation, MemoryTracker
+from suite.measure.tracker import Allocation, Event, MemoryTracker
 from suite.measure.work import formula_of
 from suite.policies.making import HOST, purpose
 from suite.predict.trace.step import OperatorRun
 
 _DEVICE = torch.ops.prim.device.default
+
+# Name of an operator and its arguments to the bytes that its kernel allocates and frees itself.
+Workspace = Callable[[str, tuple[Any, ...]], int]
 
 
 @dataclass
@@ -48,8 +51,9 @@ class Recorder(MemoryTracker):
 
     _follows_host = True
 
-    def __init__(self, paths: ModulePaths) -> None:
+    def __init__(self, paths: ModulePaths, workspace: Workspace | None = None) -> None:
         super().__init__("cpu", paths)
+        self._workspace = workspace
         self.stretches: list[Stretch] = []
         self._open("edge", -1)
 
@@ -88,7 +92,19 @@ class Recorder(MemoryTracker):
             self._see(tensor, func.name())
         if not func.is_view:
             self._count(func, args, kwargs or {}, output, outputs)
+            if self._workspace is not None:
+                self._pass_through(self._workspace(func.name(), args), func.name())
         return output
+
+    def _pass_through(self, nbytes: int, operator: str) -> None:
+        """Enter what a kernel had beside its output, and has given back."""
+        if not nbytes:
+            return
+        module = self._paths.current if self._paths is not None else ""
+        index = len(self.log.allocations)
+        found = Allocation(nbytes, operator, module, self.phase, (nbytes,), "uint8", "workspace")
+        self.log.allocations.append(found)
+        self.log.events += [Event(index, 1, self.phase), Event(index, -1, self.phase)]
 
     def _count(self, func: OpOverload, args: Any, kwargs: Any, output: Any, outputs: list[Tensor]) -> None:
         formula = formula_of(func)

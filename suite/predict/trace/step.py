@@ -1,12 +1,27 @@
 """What a traced step is: its allocations in order, and its operators with their work."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from typing import Any
 
 from suite.measure.tracker import MemoryLog
 from suite.measure.work import Work
 from suite.policies import Entry, Region
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a trace is for, where that is not this CPU.
+
+    Attributes:
+        kernels: a context in which the model runs the target's operators.
+        workspace: name of an operator and its arguments to what its kernel allocates and frees itself.
+    """
+
+    kernels: Callable[[], AbstractContextManager[object]]
+    workspace: Callable[[str, tuple[Any, ...]], int]
 
 
 @dataclass(frozen=True, slots=True)

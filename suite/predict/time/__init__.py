@@ -1,0 +1,1 @@
+"""How long a traced step takes, from a few rates of the device or from its operators, measured."""
