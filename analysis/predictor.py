@@ -61,11 +61,16 @@ class Child:
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self._timed_out = False
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._has_answered = False
         self.stillborn_count = 0
 
     def answer(self, request: dict[str, Any], identity: int) -> dict[str, Any]:
         """The child's answer; ``{"error": ..}`` if it died, hung beyond the limit or wrote no JSON."""
         process = self._started()
+        if process is None:
+            return {"error": "predictor: stopped"}
         self._timed_out = False
         timer = threading.Timer(self._timeout_s, self._give_up, [process])
         timer.daemon = True
@@ -74,11 +79,9 @@ class Child:
             line = self._exchange(process, json.dumps(request | {"id": identity}))
         finally:
             timer.cancel()
-        if self._process is not process:
-            return {"error": "predictor: stopped"}
         if not line:
             return {"error": self._epitaph()}
-        self.stillborn_count = 0
+        self._has_answered = True
         try:
             answer: dict[str, Any] = json.loads(line)
         except ValueError:
@@ -89,8 +92,15 @@ class Child:
             return {"error": f"answered request {answer['id']}, not {identity}"}
         return answer
 
+    def stop(self) -> None:
+        """Kill the process and start none again; a thread that waits for its answer gets an error."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                self._process.kill()
+
     def close(self) -> None:
-        """End the process; its requests are over."""
+        """End the process and forget it. Not while another thread waits for its answer."""
         process, self._process = self._process, None
         if process is not None:
             assert process.stdin is not None
@@ -103,13 +113,16 @@ class Child:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-            # Only now: a thread may have been reading.
             process.stdout.close()
         if self._errors is not None:
             self._errors.close()
             self._errors = None
 
-    def _started(self) -> subprocess.Popen[str]:
+    def _started(self) -> subprocess.Popen[str] | None:
+        with self._lock:
+            return None if self._stopped else self._running()
+
+    def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
             # Closed with the process.
             self._errors = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")  # noqa: SIM115
@@ -152,7 +165,8 @@ class Child:
         if self._errors is not None:
             self._errors.seek(0)
             said = (self._errors.read().strip().splitlines() or [""])[-1]
-        self.stillborn_count += 1
+        # Requests that are too large for it may follow each other: a child that once answered can.
+        self.stillborn_count += not self._has_answered
         self.close()
         if self._timed_out:
             return f"predictor: no answer in {self._timeout_s:g} s"
@@ -170,11 +184,17 @@ class Predictors:
     ) -> None:
         self._children = [Child(command, timeout_s) for _ in range(jobs or len(os.sched_getaffinity(0)))]
         self._command = command
+        self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> "Predictors":
         return self
 
     def __exit__(self, *_: object) -> None:
+        if any(thread.is_alive() for thread in self._threads):
+            for child in self._children:
+                child.stop()
+        for thread in self._threads:
+            thread.join()
         for child in self._children:
             child.close()
 
@@ -195,8 +215,8 @@ class Predictors:
                 answers.put(self._ask(child, requests[position], position))
 
         children = self._children[: len(requests)]
-        threads = [threading.Thread(target=serve, args=(child,), daemon=True) for child in children]
-        for thread in threads:
+        self._threads = [threading.Thread(target=serve, args=(child,), daemon=True) for child in children]
+        for thread in self._threads:
             thread.start()
         try:
             for _ in requests:

@@ -34,6 +34,12 @@ def test_a_child_that_dies_costs_one_answer_and_says_its_last_words():
     assert found[2]["figures"] == {"peak_allocated_bytes": 7}
 
 
+def test_deaths_in_a_row_cost_no_other_answer_once_there_was_one():
+    found = answers([asked("echo", 1), *[asked("die")] * 5, asked("echo", 9)], jobs=1)
+    assert sum("error" in answer for answer in found.values()) == 5
+    assert found[6]["figures"] == {"peak_allocated_bytes": 9}
+
+
 def test_a_child_that_hangs_is_ended():
     found = answers([asked("hang"), asked("echo", 7)], jobs=1, timeout_s=0.5)
     assert found[0] == {"error": "predictor: no answer in 0.5 s"}
