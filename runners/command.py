@@ -30,9 +30,16 @@ from suite.config.expand import (
     expand,
     session_overrides,
 )
-from suite.config.hardware import match_hardware
+from suite.config.hardware import described, match_hardware
 from suite.config.known import check_known
-from suite.config.load import check_budget, check_policy, load_cell, load_passes, load_session
+from suite.config.load import (
+    check_budget,
+    check_policy,
+    load_cell,
+    load_hardware,
+    load_passes,
+    load_session,
+)
 from suite.config.schema import PASSES, HardwareConfig, SessionConfig
 from suite.errors import Unsupported, UsageError
 from suite.policies import parse_policy
@@ -52,7 +59,10 @@ def run_jobs(jobs: Sequence[Sequence[str]]) -> int:
     server = ForkServer(_threads(first))
     try:
         server.start()
-        fingerprint = server.probe(str(first.device.type))
+        absent = _absent(first)
+        fingerprint = server.probe("cpu" if absent else str(first.device.type))
+        if absent is not None:
+            fingerprint = described(absent, fingerprint)
         return _run(jobs, first, server, fingerprint)
     finally:
         server.stop()
@@ -101,6 +111,12 @@ def _run(
     if report is not None and report.answer:
         print(f"\n{_wrapped(report.answer)}")
     return code
+
+
+def _absent(first: DictConfig) -> HardwareConfig | None:
+    """The hardware that is named instead of found; only a prediction can do with that."""
+    chosen = load_hardware(first.hardware)
+    return chosen if first.mode == "predict" and chosen.name not in ("auto", "cpu") else None
 
 
 def _refuse_what_matched_nothing(named: Sequence[str], store: RecordStore) -> None:
@@ -222,6 +238,8 @@ def _name(lead: DictConfig, jobs: Sequence[Sequence[str]], cells: dict[str, Cell
     if any(o.split("=")[0].lstrip("+") == "sweep.name" for o in jobs[0]):
         return str(name)
     own = [o for job in jobs for o in cell_overrides(job)]
+    if lead.mode == "predict" and lead.hardware.name != "auto":
+        own.append(f"hardware={lead.hardware.name}")
     return f"{name}-{digest({'overrides': own})[:6]}" if own else str(name)
 
 

@@ -35,7 +35,9 @@ def estimated(config: CellConfig) -> Estimated:
 def steps_of(pass_: str, trainer: TrainerConfig) -> float:
     """About how many optimizer steps a pass runs. Parity runs two models, one step each."""
     warmup = (trainer.warmup_min_steps + trainer.warmup_max_steps) / 2
-    return {"memory": 2.0, "flops": 1.0, "parity": 2.0, "time": warmup + trainer.steps}[pass_]
+    return {"predict": 0.0, "memory": 2.0, "flops": 1.0, "parity": 2.0, "time": warmup + trainer.steps}[
+        pass_
+    ]
 
 
 def weight(step_flops: float, pass_: str, trainer: TrainerConfig) -> float:

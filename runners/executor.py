@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
 from typing import Protocol
 
-from runners.forkserver import ForkServer
 from runners.interrupts import Interrupts
 from runners.job import Job
 from runners.pool import Lease
@@ -33,16 +32,19 @@ class Observer(Protocol):
 
 
 class Executor:
-    """Runs blocks over leases: a block stays on one lease, each lease has one child at a time."""
+    """Runs blocks over leases: a block stays on one lease, each lease has one child at a time.
+
+    ``start`` starts the child of a job.
+    """
 
     def __init__(
         self,
-        server: ForkServer,
+        start: Callable[[Job, Lease], Child],
         make_job: Callable[[Step, Lease], Job],
         observer: Observer,
         interrupts: Interrupts,
     ) -> None:
-        self._server, self._make_job = server, make_job
+        self._start, self._make_job = start, make_job
         self._observer, self._interrupts = observer, interrupts
         self._stopping = False
         self._active: dict[Lease, BlockSchedule] = {}
@@ -86,7 +88,7 @@ class Executor:
             if step is not None:
                 break
             del self._active[lease]
-        child = Child(self._server, self._make_job(step, lease))
+        child = self._start(self._make_job(step, lease), lease)
         self._running[lease] = (step, child)
         self._observer.started(step, lease)
 

@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,13 @@ class ForkServer:
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
         return self._start(child.run, (job,), str(job.key))
+
+    def fork_worker(self, threads: int) -> tuple[ForkServerProcess, Connection]:
+        """A started child that does one job after another, and where to send them."""
+        ours, theirs = self._context.Pipe()
+        process = self._start(child.work, (theirs, threads), "worker")
+        theirs.close()
+        return process, ours
 
     def ask(self, function: str, *arguments: Any, timeout_s: float = 120.0) -> Any:
         """What ``module:function`` returns in a child, as JSON types.

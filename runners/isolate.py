@@ -21,7 +21,7 @@ def isolate(log: Path, environment: dict[str, str], memory_bytes: int | None, th
     """
     _own_group()
     _die_with_parent()
-    _redirect(log)
+    redirect(log)
     _default_signals()
     os.environ.update(environment, OMP_NUM_THREADS=str(threads), MKL_NUM_THREADS=str(threads))
     if memory_bytes is not None:
@@ -71,7 +71,8 @@ def _die_with_parent() -> None:
     threading.Thread(target=watch, name="parent-watch", daemon=True).start()
 
 
-def _redirect(log: Path) -> None:
+def redirect(log: Path) -> None:
+    """Standard output and error go to the end of ``log`` from now on."""
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(handle, 1)
     os.dup2(handle, 2)

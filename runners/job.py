@@ -29,6 +29,7 @@ def protocol(session: SessionConfig, threads: Any, host_memory_bytes: int | None
         "openmp_waiting": openmp_waiting(),
         "timeout_s": session.limits.timeout_s,
         "host_memory_bytes": host_memory_bytes,
+        **({"assumptions": dict(session.assumptions)} if session.mode != "measure" else {}),
     }
 
 

@@ -131,6 +131,7 @@ def _comparable(manifest: Mapping[str, Any]) -> dict[str, Any]:
             {
                 **trainer,
                 "threads": how.get("threads"),
+                "assumptions": how.get("assumptions") or None,
                 "openmp_waiting": how.get("openmp_waiting"),
                 "code.source_digest": code.get("source_digest"),
                 **{f"fingerprint.{name}": value for name, value in machine.items()},

@@ -16,7 +16,7 @@ import suite
 
 # Whatever children would otherwise each import for themselves.
 _LIBRARIES = ("torch", "torch.utils.checkpoint", "torch.utils.flop_counter", "lightning.pytorch")
-_PACKAGES = ("config", "measure", "models", "policies", "training")
+_PACKAGES = ("config", "measure", "models", "policies", "predict", "training")
 
 # Module name to the traceback of why it could not be imported. A preload that fails must not take
 # the server down: the child that needs the module says it, in its own record.

@@ -91,7 +91,7 @@ class Progress:
     def recorded(self, key: RecordKey, record: Record) -> None:
         """The child's record is there."""
         board, row = self.board, self.board.rows[key.cell]
-        over = over_budget(record, board.budget_bytes) if record.pass_ == "memory" else ""
+        over = over_budget(record, board.budget_bytes)
         row.running, row.last = "", "oom" if over else record.status
         board.done += 1
         row.peak_bytes = record.figures.get("peak_bytes", row.peak_bytes)

@@ -15,7 +15,7 @@ from suite.record import Record, RecordKey
 from suite.summary import over_budget
 
 # The order of the single passes; the first decides who takes part in the others.
-SINGLE = ("memory", "flops", "parity")
+SINGLE = ("predict", "memory", "flops", "parity")
 
 Step = tuple[Cell, RecordKey]
 
@@ -104,8 +104,7 @@ def _outstanding(cell: Cell, rules: Rules, again: Collection[RecordKey]) -> list
 
 def goes_on(record: Record, budget_bytes: int | None) -> bool:
     """Whether a cell with this record gets further passes."""
-    over = over_budget(record, budget_bytes) if record.pass_ == "memory" else ""
-    return record.status == "ok" and not over
+    return record.status == "ok" and not over_budget(record, budget_bytes)
 
 
 class BlockSchedule:

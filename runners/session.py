@@ -1,6 +1,7 @@
 """A session: one start of the program over the cells of one sweep, from its lock to its last words."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,7 +14,19 @@ from runners.job import MEASURE, Job, timestamp
 from runners.memory_limit import host_memory_limit
 from runners.pool import Lease, leases
 from runners.progress import Board, for_terminal, new_rows
-from runners.schedule import BlockSchedule, Rules, Step, blocks, cell_keys, outstanding, redo_rule
+from runners.schedule import (
+    BlockSchedule,
+    Rules,
+    Step,
+    blocks,
+    cell_keys,
+    goes_on,
+    outstanding,
+    redo_rule,
+)
+from runners.supervise import Child
+from runners.threads import cores
+from runners.workers import Workers
 from suite.cell import Cell
 from suite.config.schema import SessionConfig
 from suite.measure.code_version import code_version
@@ -25,6 +38,7 @@ from suite.summary import CellSummary, summarise
 if TYPE_CHECKING:
     from suite.tracking.base import Tracker
 
+PREDICTED = ("predict",)
 FAILURES = ("crash", "timeout", "wrong")
 T = TypeVar("T")
 Report = Callable[[Path], Path | None]
@@ -65,7 +79,9 @@ def run_session(
             host_memory_bytes=limit,
         )
         current = manifest.reconcile(store, now, session)
-        places = {device: leases(fingerprint, device, session.device_ids) for device in devices}
+        places = {}
+        if session.mode != "predict":
+            places = {device: leases(fingerprint, device, session.device_ids) for device in devices}
         tracker.open(current)
         store.write_manifest(current)
 
@@ -82,7 +98,7 @@ def run_session(
                 # Since when this program runs tells its rounds from those of any other start.
                 session_id=now["updated_at"],
                 environment=dict(lease.environment),
-                host_memory_bytes=limit if cell.config.device == "cpu" else None,
+                host_memory_bytes=limit if cell.config.device == "cpu" and key.pass_ != "predict" else None,
                 measure=measure,
             )
 
@@ -149,7 +165,7 @@ class _Run:
                 with self.progress:
                     self._warn_of_damage()
                     self._record_refused()
-                    done = self._run_blocks(Executor(server, self._make_job, self, interrupts), places)
+                    done = self._predict(server, interrupts) and self._measure(server, interrupts, places)
             except BaseException:
                 self._manifest.update(state="stopped", updated_at=timestamp())
                 self._spared("tracking failed", lambda: self._tracker.close(self._manifest, None))
@@ -169,7 +185,41 @@ class _Run:
             self._spared("tracking failed", lambda: self._tracker.close(self._manifest, folder))
         return self._say(page, state)
 
-    def _run_blocks(self, executor: Executor, places: Mapping[str, list[Lease]]) -> bool:
+    def _predict(self, server: ForkServer, interrupts: Interrupts) -> bool:
+        """Every cell's prediction, before anything is measured: on each core, in children that stay."""
+        if self._session.mode == "measure":
+            return True
+        workers = Workers(server)
+        places = [Lease(f"worker {core}") for core in range(cores())]
+        self._eta.places = len(places)
+        rules = replace(self._rules, passes=lambda _: PREDICTED)
+        waiting = [
+            BlockSchedule([cell], rules, completed=self._predicted, remeasuring=self._remeasuring)
+            for block in blocks(self._going, self._session.reference)
+            for cell in block
+        ]
+        try:
+            return Executor(workers.start, self._make_job, self, interrupts).run(waiting, places)
+        finally:
+            workers.stop()
+
+    def _predicted(self, cell: Cell) -> None:
+        """The cell's last word, unless it is measured too."""
+        record = self._records.get(RecordKey(cell.id, "predict", 0))
+        goes = record is not None and goes_on(record, self._session.budget_bytes)
+        if not goes or self._passes_of(cell) == PREDICTED:
+            self._completed(cell)
+
+    def _measure(
+        self, server: ForkServer, interrupts: Interrupts, places: Mapping[str, list[Lease]]
+    ) -> bool:
+        if self._session.mode == "predict":
+            return True
+
+        def start(job: Job, _: Lease) -> Child:
+            return Child(job, server.fork(job))
+
+        executor = Executor(start, self._make_job, self, interrupts)
         schedules: dict[str, list[BlockSchedule]] = {}
         for block in blocks(self._going, self._session.reference):
             schedules.setdefault(block[0].config.device, []).append(self._schedule(block))

@@ -5,13 +5,15 @@ import os
 import re
 import signal
 import time
+from multiprocessing.connection import Connection
 from multiprocessing.context import ForkServerProcess
 
 from runners import where
-from runners.forkserver import ForkServer
 from runners.job import Job
 from runners.memory_limit import oom_kills
 from suite.record import Record
+
+Sentinel = int | Connection
 
 _TAIL_LINES = 3
 _TAIL_CHARACTERS = 400
@@ -26,10 +28,10 @@ _OOM_WORDS = re.compile(
 class Child:
     """A running child. Whoever waits for it waits on :attr:`sentinel`, at most :meth:`patience_s`."""
 
-    def __init__(self, server: ForkServer, job: Job) -> None:
+    def __init__(self, job: Job, process: ForkServerProcess) -> None:
         self.job = job
         self._kills_before = oom_kills()
-        self._process: ForkServerProcess = server.fork(job)
+        self._process = process
         # A first child waits for the server to load torch; that is not the child's time.
         self._deadline = time.monotonic() + job.session.limits.timeout_s
         self._signalled: signal.Signals | None = None
@@ -37,8 +39,8 @@ class Child:
         self._interrupted = False
 
     @property
-    def sentinel(self) -> int:
-        """A file descriptor that becomes readable when the child has ended."""
+    def sentinel(self) -> Sentinel:
+        """What becomes readable when the child has ended."""
         return self._process.sentinel
 
     def patience_s(self) -> float | None:

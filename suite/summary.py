@@ -62,6 +62,7 @@ class CellSummary:
     rounds_by_session_s: dict[tuple[str, int], float] = field(default_factory=dict)
     memory: Record | None = None
     flops: Record | None = None
+    predict: Record | None = None
     parity: Record | None = None
     times: tuple[Record, ...] = ()
 
@@ -73,9 +74,27 @@ class CellSummary:
         return compared or plain
 
     @property
+    def predicted(self) -> bool:
+        """Whether what is said of it is a prediction, nothing of it having been measured."""
+        return self.predict is not None and not any(r.pass_ != "predict" for r in self.records)
+
+    @property
+    def prediction_errors(self) -> dict[str, float]:
+        """Predicted less measured, by figure; empty unless the cell was predicted and measured."""
+        if self.predict is None:
+            return {}
+        measured = {**_figures(self.memory), **_figures(self.flops)} if not self.predicted else {}
+        found = {name: self.predict.figures.get(name) for name in _HEADLINES}
+        errors = {n: v - measured[n] for n, v in found.items() if v is not None and n in measured}
+        if self.times and self.step_time_s is not None and "step_time_s" in self.predict.figures:
+            errors["step_time_s"] = self.predict.figures["step_time_s"] - self.step_time_s
+        return errors
+
+    @property
     def records(self) -> tuple[Record, ...]:
         """Every record behind this summary."""
-        passes = (self.memory, self.flops, self.parity)
+        measured = [r for r in (self.memory, self.flops) if r is not self.predict]
+        passes = (self.predict, *measured, self.parity)
         return tuple(r for r in passes if r is not None) + self.times
 
 
@@ -109,7 +128,8 @@ def _collect(records: list[Record], rates: Mapping[RateKey, PeakRate]) -> CellSu
     times = tuple(sorted((r for r in records if r.pass_ == "time"), key=lambda r: r.round))
     measured = [r for r in times if r.status == "ok"]
     worst = min(records, key=lambda r: _SEVERITY.index(r.status))
-    memory, flops = single.get("memory"), single.get("flops")
+    predict = single.get("predict")
+    memory, flops = single.get("memory", predict), single.get("flops", predict)
     figures: dict[str, float] = {}
     for record in (memory, flops):
         if record is not None:
@@ -124,6 +144,9 @@ def _collect(records: list[Record], rates: Mapping[RateKey, PeakRate]) -> CellSu
         if peak and values["model_flops"] is not None:
             values["mfu_ratio"] = values["model_flops"] / step / peak.flops_per_s
             values["hfu_ratio"] = values["executed_flops"] / step / peak.flops_per_s
+    elif predict is not None and not times:
+        values["step_time_s"] = predict.figures.get("step_time_s")
+        values["tokens_per_s"] = predict.figures.get("tokens_per_s")
     return CellSummary(
         cell=first.cell,
         workload=first.workload,
@@ -137,6 +160,7 @@ def _collect(records: list[Record], rates: Mapping[RateKey, PeakRate]) -> CellSu
         rounds_by_session_s={(r.session, r.round): r.figures["step_time_s"] for r in measured},
         memory=memory,
         flops=flops,
+        predict=predict,
         parity=single.get("parity"),
         times=times,
         **values,
@@ -146,7 +170,7 @@ def _collect(records: list[Record], rates: Mapping[RateKey, PeakRate]) -> CellSu
 def _judge(summary: CellSummary, reference: CellSummary | None, budget_bytes: int | None) -> CellSummary:
     if summary.status != "ok":
         return summary
-    over = over_budget(summary.memory, budget_bytes)
+    over = over_budget(summary.memory, budget_bytes) or over_budget(summary.predict, budget_bytes)
     if over:
         return _with_status(summary, "oom", over)
     if reference is not None and reference.cell != summary.cell and _same_work(summary, reference):
@@ -159,15 +183,21 @@ def _judge(summary: CellSummary, reference: CellSummary | None, budget_bytes: in
 
 
 def over_budget(memory: Record | None, budget_bytes: int | None) -> str:
-    """Why a cell with this memory record does not fit the budget; empty if it fits or is unknown."""
-    if memory is None or budget_bytes is None or memory.status != "ok":
+    """Why a cell with this record does not fit the budget; empty if it fits or the record has no peak."""
+    passes = ("memory", "predict")
+    if memory is None or budget_bytes is None or memory.status != "ok" or memory.pass_ not in passes:
         return ""
     peak = memory.figures["peak_bytes"]
     if peak <= budget_bytes:
         return ""
     phase = memory.detail.get("peak_phase", "step")
     needed, budget = show_apart(peak, budget_bytes)
-    return f"needs {needed} in {phase}, the budget is {budget}"
+    said = "predicted: " if memory.pass_ == "predict" else ""
+    return f"{said}needs {needed} in {phase}, the budget is {budget}"
+
+
+def _figures(record: Record | None) -> dict[str, float]:
+    return {} if record is None or record.pass_ == "predict" else record.figures
 
 
 def _same_work(summary: CellSummary, reference: CellSummary) -> bool:

@@ -21,6 +21,7 @@ Compose = Callable[[list[str]], DictConfig]
 _SESSION_KEYS = frozenset(
     {"sweep", "passes", "rounds", "budget", "reference", "retry", "on_failure", "max_failures", "adopt"}
     | {"plan", "report", "limits", "paths", "tracking", "trainer", "hardware", "mode", "hydra"}
+    | {"assumptions"}
 )
 
 

@@ -10,6 +10,24 @@ from suite.config.load import load_hardware
 from suite.config.schema import HardwareConfig
 
 
+def described(hardware: HardwareConfig, host: dict[str, Any]) -> dict[str, Any]:
+    """The fingerprint of a device that is not here: this host's, with the card of the entry.
+
+    ``described`` tells it from one that was found.
+    """
+    return {
+        **host,
+        "type": hardware.device,
+        "name": hardware.name,
+        "count": 1,
+        "memory_bytes": hardware.memory_bytes or host.get("memory_bytes", 0),
+        "capability": hardware.capability,
+        "driver": "",
+        "described": True,
+        "warnings": [],
+    }
+
+
 def match_hardware(
     node: DictConfig, entries: Callable[[], Iterable[DictConfig]], fingerprint: dict[str, Any]
 ) -> HardwareConfig:

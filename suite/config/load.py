@@ -31,6 +31,7 @@ from suite.config.schema import (
     LimitsConfig,
     ModelConfig,
     OptimizerConfig,
+    ParallelConfig,
     PathsConfig,
     SessionConfig,
     TrackingConfig,
@@ -40,6 +41,7 @@ from suite.errors import Impossible, UsageError
 from suite.models.check import check_kernel, check_model
 from suite.models.shape import parameter_count
 from suite.policies import make_policy, parse_policy
+from suite.predict.layout.rank import check_parallel
 from suite.training.check import check_compiler, check_training
 from suite.units import parse_bytes, show_apart
 
@@ -71,10 +73,14 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
         device=str(device["type"]),
         threads=threads or int(device.get("cores") or os.cpu_count() or 1),
         seed=_whole(cfg, "seed", 0),
+        parallel=_typed(cfg, "parallel", ParallelConfig),
     )
     with contextlib.suppress(Impossible):
         check_model(config)
     check_training(config)
+    check_parallel(config)
+    alone = config.parallel == ParallelConfig() or _choice(cfg, "mode", MODES) == "predict"
+    _check(alone, "parallel", "more than one device", "only predicted so far: mode=predict")
     return Cell(config)
 
 
@@ -160,15 +166,26 @@ def load_session(
         plan=_flag(cfg, "plan"),
         mode=_choice(cfg, "mode", MODES),
         report=_flag(cfg, "report"),
+        assumptions=load_assumptions(cfg),
+        fingerprint=dict(device),
     )
 
 
+def load_assumptions(cfg: DictConfig) -> dict[str, Any]:
+    """What the user sets of a prediction's assumptions, by name. Raises UsageError for an unknown one."""
+    node = OmegaConf.select(cfg, "assumptions")
+    _check(isinstance(node, DictConfig), "assumptions", node, "expected names with values")
+    found: Any = OmegaConf.to_container(node, resolve=True)
+    return {name: value for name, value in found.items() if value is not None}
+
+
 def load_passes(cfg: DictConfig) -> tuple[str, ...]:
-    """The passes that one composed configuration asks for."""
-    passes = tuple(_plain(cfg, "passes"))
-    unknown = [p for p in passes if p not in PASSES]
-    _check(bool(passes) and not unknown, "passes", list(passes), f"some of {', '.join(PASSES)}")
-    return passes
+    """The passes that one composed configuration asks for: its mode's, and where it measures its own."""
+    passes, measured = tuple(_plain(cfg, "passes")), [p for p in PASSES if p != "predict"]
+    unknown = [p for p in passes if p not in measured]
+    _check(bool(passes) and not unknown, "passes", list(passes), f"some of {', '.join(measured)}")
+    mode = _choice(cfg, "mode", MODES)
+    return {"measure": passes, "predict": ("predict",), "both": ("predict", *passes)}[mode]
 
 
 def load_hardware(node: Any) -> HardwareConfig:

@@ -219,7 +219,8 @@ class CellConfig:
 class SessionConfig:
     """How a run of many cells goes: not part of any cell's identity.
 
-    ``passes`` are taken over every cell but those that ``cell_passes`` names by id.
+    ``passes`` are taken over every cell but those that ``cell_passes`` names by id. ``fingerprint`` is the
+    device's, or of the one that is predicted for.
     """
 
     name: str
@@ -241,6 +242,7 @@ class SessionConfig:
     mode: str
     report: bool
     assumptions: dict[str, Any] = field(default_factory=dict)
+    fingerprint: dict[str, Any] = field(default_factory=dict)
     cell_passes: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def passes_of(self, cell_id: str) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from suite.config.schema import SessionConfig
 from suite.training.compile_cache import private_cache
 
 PASSES = {
+    "predict": "suite.predict.take",
     "memory": "suite.measure.memory",
     "flops": "suite.measure.flops",
     "parity": "suite.measure.parity",

@@ -1,1 +1,1 @@
-"""What an accelerator does that a trace on the CPU does not show: its kernels, its allocator, its driver."""
+"""What an accelerator does beyond what the CPU shows: its kernels, its allocator, its driver."""

@@ -1,4 +1,4 @@
-"""What is taken for granted of an accelerator's memory: every figure has a name, a source and a way to set it."""
+"""What is taken for granted of an accelerator's memory: each by name, with its source."""
 
 import dataclasses
 from collections.abc import Mapping

@@ -27,8 +27,8 @@ _IN_FLOAT32: tuple[tuple[Any, str], ...] = ((F, "layer_norm"), (Tensor, "softmax
 def attention_kernel(config: CellConfig) -> str:
     """The kernel torch's ``sdpa`` chooses on a card: flash, efficient or math.
 
-    flash wants 16 bits, no mask and narrow heads; efficient takes float32 and masks, but no shared key-value
-    heads (torch 2.13, ``sdp_utils.cpp``). The cell's own kernel where it names one.
+    flash wants 16 bits, no mask and narrow heads; efficient takes float32 and masks, but no shared
+    key-value heads (torch 2.13, ``sdp_utils.cpp``). The cell's own kernel where it names one.
     """
     if config.attention == "eager":
         return "eager"
@@ -43,8 +43,8 @@ def attention_kernel(config: CellConfig) -> str:
 class AcceleratorKernels:
     """While entered, functions that the models call are a card's.
 
-    The functions of ``torch.nn.functional`` themselves are replaced: a mode would be left whenever torch calls
-    Python from inside of one, as backward does to rebuild what a policy has let go.
+    The functions of ``torch.nn.functional`` themselves are replaced: a mode would be left whenever torch
+    calls Python from inside of one, as backward does to rebuild what a policy has let go.
 
     Args:
         kernel: of attention: flash, efficient or math.
