@@ -17,7 +17,7 @@ def compose(*overrides: str) -> DictConfig:
 
 
 REFUSED = [
-    (["+x=1"], "x=1: no such key; keys are adopt, attention,"),
+    (["+x=1"], "x=1: no such key; keys are adopt, assumptions,"),
     (["+seqlen=1"], "did you mean seq_len?"),
     (
         ["+sweep.product=[{seq_len: [8]}]"],
