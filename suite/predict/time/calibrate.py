@@ -7,7 +7,8 @@ falls on all and decides none. Under half a minute on two cores.
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -81,7 +82,10 @@ def _calibrate(device: str, threads: int) -> Rates:
         exponential_bytes_per_s=rate["softmax"],
         optimizer_bytes_per_s=rate["optimizer"],
         kernel_overhead_s=0.0 if device == "cpu" else took["empty"],
-        **overheads,
+        forward_dispatch_s=overheads.forward_dispatch_s,
+        backward_dispatch_s=overheads.backward_dispatch_s,
+        region_overhead_s=overheads.region_overhead_s,
+        selective_dispatch_s=overheads.selective_dispatch_s,
         source=f"measured on this device, {threads} threads, torch {torch.__version__}",
     )
 
@@ -103,9 +107,9 @@ def _kernels(device: str) -> dict[str, tuple[Callable[[], object], float]]:
             x, w = _random(device, dtype, tokens, inputs), _random(device, dtype, outputs, inputs)
             g, flops = _random(device, dtype, tokens, outputs), 2.0 * tokens * inputs * outputs
             place = 0 if index == 0 else -1
-            found[f"{precision} {place} forward"] = (lambda x=x, w=w: torch.mm(x, w.t())), flops
-            found[f"{precision} {place} inputs"] = (lambda g=g, w=w: torch.mm(g, w)), flops
-            found[f"{precision} {place} weights"] = (lambda g=g, x=x: torch.mm(g.t(), x)), flops
+            found[f"{precision} {place} forward"] = partial(torch.mm, x, w.t()), flops
+            found[f"{precision} {place} inputs"] = partial(torch.mm, g, w), flops
+            found[f"{precision} {place} weights"] = partial(torch.mm, g.t(), x), flops
     found |= _attention(device)
     small, large = (
         _random(device, torch.float32, n // _FP32_BYTES) for n in (_CACHED_BYTES, _UNCACHED_BYTES)
@@ -189,7 +193,15 @@ def _tiny(device: str, threads: int, policy: PolicyConfig) -> CellConfig:
     )
 
 
-def _overheads(device: str, threads: int) -> dict[str, float]:
+@dataclass(frozen=True)
+class _Overheads:
+    forward_dispatch_s: float
+    backward_dispatch_s: float
+    region_overhead_s: float
+    selective_dispatch_s: float
+
+
+def _overheads(device: str, threads: int) -> _Overheads:
     """What the host takes: of an operator, a region, and an operator under selective checkpointing."""
     policies = {
         "none": PolicyConfig("none"),
@@ -202,9 +214,9 @@ def _overheads(device: str, threads: int) -> dict[str, float]:
         phases: dict[str, dict[str, list[float]]] = {name: {} for name in steps}
         for repeat in range(4 * _REPEATS):
             for name, subject in steps.items():
-                for phase, took in subject.timed().items():
+                for phase, seconds in subject.timed().items():
                     if repeat >= 2:
-                        phases[name].setdefault(phase, []).append(took)
+                        phases[name].setdefault(phase, []).append(seconds)
     # A CPU's traces stand for those of any device here: how many operators there are is alike.
     traces = {name: trace_step(replace(config, device="cpu")) for name, config in configs.items()}
     took = {n: {p: statistics.median(t) for p, t in found.items()} for n, found in phases.items()}
@@ -220,12 +232,12 @@ def _overheads(device: str, threads: int) -> dict[str, float]:
     )
     spared = (replayed - _replayed(traces["selective"])) * forward
     selective = (both["selective"] - both["full"] + spared) / (2 * inside)
-    return {
-        "forward_dispatch_s": forward,
-        "backward_dispatch_s": took["none"]["backward"] / _count(traces["none"], "backward"),
-        "region_overhead_s": max(0.0, region),
-        "selective_dispatch_s": max(0.0, selective),
-    }
+    return _Overheads(
+        forward_dispatch_s=forward,
+        backward_dispatch_s=took["none"]["backward"] / _count(traces["none"], "backward"),
+        region_overhead_s=max(0.0, region),
+        selective_dispatch_s=max(0.0, selective),
+    )
 
 
 def _count(trace: StepTrace, *phases: str) -> int:

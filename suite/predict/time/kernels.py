@@ -1,6 +1,6 @@
-"""The time of one operator on the device: the roofline of Williams et al. 2009 (CACM 52(4)), per operator."""
+"""The time of one operator on the device: the roofline of Williams et al. 2009 (CACM 52(4)) for each."""
 
-from suite.predict.time.classes import ATTENTION, HOST, MATMUL, class_of, is_exponential
+from suite.predict.time.classes import ATTENTION, HOST, class_of, is_exponential
 from suite.predict.time.rates import Rates
 from suite.predict.trace.step import OperatorRun
 
@@ -48,8 +48,5 @@ def traffic_s(nbytes: float, rates: Rates, *, exponential: bool = False) -> floa
 
 def _fullness(flops: int, rates: Rates) -> float:
     """The share of a large product's rate that one of this size reaches: size / (size + half size)."""
-    size = (flops / 2) ** (1 / 3)
+    size: float = (flops / 2) ** (1 / 3)
     return size / (size + rates.matmul_half_size)
-
-
-__all__ = ["MATMUL", "kernel_s", "traffic_s"]

@@ -30,7 +30,7 @@ _MOST_STEPS = 40
 
 
 class Steps:
-    """Training steps of a cell, without Lightning: forward, loss, backward, optimizer, gradients dropped."""
+    """Training steps of a cell, without Lightning: forward, loss, backward, optimizer, no gradient left."""
 
     def __init__(self, config: CellConfig) -> None:
         subject = build_subject(config, instrumented=False)
@@ -93,7 +93,7 @@ class OperatorTimer(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not func.is_view:
             formula = formula_of(func)
             inputs, outputs = _tensors((*args, *kwargs.values())), _tensors((output,))
-            first = (outputs or inputs or [None])[0]
+            first = next(iter(outputs or inputs), None)
             run = OperatorRun(
                 operator=func.name(),
                 module="",

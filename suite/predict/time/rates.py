@@ -96,7 +96,11 @@ class Rates:
         return dataclasses.replace(self, **checked(overrides), overridden=tuple(sorted(overrides)))
 
 
-_SHARES = ("matmul_efficiency", "attention_forward_efficiency", "attention_backward_efficiency")
+_SHARES: tuple[str, ...] = (
+    "matmul_efficiency",
+    "attention_forward_efficiency",
+    "attention_backward_efficiency",
+)
 _SHARES += ("causal_share", "bandwidth_efficiency", "host_link_efficiency")
 # Time is divided by these.
 _POSITIVE = (*_SHARES, "matmul_fp32_flops_per_s", "matmul_bf16_flops_per_s", "bandwidth_bytes_per_s")
@@ -140,15 +144,12 @@ def rates_of(hardware: HardwareConfig, overrides: Mapping[str, Any]) -> Rates:
     Raises UsageError where an override cannot be, or where the entry states no peak: a CPU is calibrated.
     """
     peaks, given = hardware.peak_flops_per_s, checked(overrides)
-    stated = {
-        "matmul_fp32_flops_per_s": peaks.get("fp32", 0.0),
-        "matmul_bf16_flops_per_s": peaks.get("bf16", 0.0),
-        "bandwidth_bytes_per_s": hardware.bandwidth_bytes_per_s,
-    }
     rates = Rates(
         device=hardware.device,
         asynchronous=hardware.device != "cpu",
-        **{name: float(value) for name, value in stated.items()},
+        matmul_fp32_flops_per_s=float(peaks.get("fp32", 0.0)),
+        matmul_bf16_flops_per_s=float(peaks.get("bf16", 0.0)),
+        bandwidth_bytes_per_s=float(hardware.bandwidth_bytes_per_s),
         host_link_bytes_per_s=float(hardware.host_bandwidth_bytes_per_s),
         source=f"{hardware.name}: {hardware.source}; {_DEFAULT_SOURCE}",
     ).replaced(given)

@@ -4,13 +4,13 @@ On a CPU the host is the device, and everything adds. An accelerator runs behind
 of a step the slower of the two sets the pace, and what the host takes beyond the device is the class
 ``host``.
 
-What is compiled is taken to run each chain of elementwise operators of one module as one kernel, which reads
-the largest of the chain's inputs and writes the largest of its outputs once, with one launch; chains that
+What is compiled is taken to run each chain of elementwise operators of one module as one kernel, which
+reads the largest of the chain's inputs and writes the largest of its outputs once, with one launch; chains that
 the compiler draws together across modules, or splits at a reduction, are not seen. Compiled code
 dispatches nothing operator by operator, and selective checkpointing costs it nothing at run time.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -51,7 +51,7 @@ class TimeEstimate:
 class _Part:
     """One phase, or the replay inside of backward: seconds on the device by class, and of the host."""
 
-    device: Counter[str] = field(default_factory=Counter)
+    device: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     host: float = 0.0
     link: float = 0.0
 

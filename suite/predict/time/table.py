@@ -9,7 +9,7 @@ from suite.predict.trace.step import OperatorRun
 
 @dataclass(frozen=True)
 class OperatorTable:
-    """Operators of one workload, each measured where it stands in a step, with the caches as they are there.
+    """Operators of one workload, each measured where it stands in a step, with caches as they are there.
 
     A replay's operators are a forward's. The layout of a matrix product's factors is not in its shapes but
     follows from the side: a linear layer's forward reads its weight transposed, its backward one of either.
