@@ -164,7 +164,7 @@ def main() -> None:
     rows = [row for configs in workloads(options.threads) for row in rows_of(configs, rates, options.turns)]
     figures = {
         "rows": rows,
-        **{mode: summary(rows, mode) for mode in MODES},
+        "summary": {mode: summary(rows, mode) for mode in MODES},
         "calibration_s": calibration_s,
         "rates": asdict(rates),
         "median_bar": MEDIAN_BAR,
@@ -178,7 +178,7 @@ def main() -> None:
     console.print(table_of(rows))
     console.print(f"calibration: {show_seconds(calibration_s)}")
     for mode in MODES:
-        found = figures[mode]
+        found = figures["summary"][mode]
         within = found["ratio_median_error"] <= MEDIAN_BAR and found["ratio_worst_error"] <= WORST_BAR
         console.print(
             f"from {mode}: median error of the ratio {found['ratio_median_error']:.1%}, worst "

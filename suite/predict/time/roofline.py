@@ -5,8 +5,8 @@ of a step the slower of the two sets the pace, and what the host takes beyond th
 ``host``.
 
 What is compiled is taken to run each chain of elementwise operators of one module as one kernel, which
-reads the largest of the chain's inputs and writes the largest of its outputs once, with one launch; chains that
-the compiler draws together across modules, or splits at a reduction, are not seen. Compiled code
+reads the largest of the chain's inputs and writes the largest of its outputs once, with one launch; chains
+that the compiler draws together across modules, or splits at a reduction, are not seen. Compiled code
 dispatches nothing operator by operator, and selective checkpointing costs it nothing at run time.
 """
 
@@ -74,6 +74,9 @@ def predict_time(
 
     ``operators``: seconds of operators as measured on that device; what it does not have follows from the
     rates. It is no use for what is compiled.
+
+    ``trace`` is of the eager step, also where ``config`` compiles it: a compiled cell has no trace of its
+    own.
     """
     compiled = config.compile != "none"
     table = None if compiled else operators
