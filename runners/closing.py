@@ -1,5 +1,6 @@
 """The last words of a session: what was found, and where everything is."""
 
+import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from suite.units import show_bytes, show_count, show_seconds
 
 # The report and the records have them all; a terminal does not want to.
 _MOST_ROWS = 80
+# Cells that are predicted not to fit, beyond which they are only counted.
+_MOST_PREDICTED = 3
 _HEADERS = ("policy", "seq_len", "status", "peak", "saved", "step", "step vs {}", "recomputed")
 RESULTS = ("ok", "oom", "noop", "unsupported")
 
@@ -67,6 +70,7 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
         ("policy", summary.policy),
         ("workload", summary.workload_label),
         ("status", _status(summary).replace("*", ", gradients not compared") + _because(summary)),
+        *_assumed(summary),
     ]
     if summary.peak_bytes is not None:
         phase = f" in {summary.peak_phase}" if summary.peak_phase else ""
@@ -87,12 +91,51 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
 
 
 def _status(summary: CellSummary) -> str:
-    """``ok*`` where nothing has proven that the gradients are right."""
+    """``ok*`` where nothing has proven that the gradients are right; ``fits`` where nothing has run."""
+    if summary.predicted and summary.status == "ok":
+        return "fits"
     return "ok*" if summary.status == "ok" and not summary.proven else summary.status
+
+
+def _predictions(summaries: Sequence[CellSummary]) -> str:
+    """What was predicted: all there is, or how far it was from what was then measured."""
+    lines = []
+    if any(s.predicted for s in summaries):
+        lines.append("cells that fit, or do not by a prediction, were predicted and did not run\n")
+    compared = [s.prediction_errors for s in summaries if "peak_bytes" in s.prediction_errors]
+    if compared:
+        exact = sum(not errors["peak_bytes"] for errors in compared)
+        worst = max(abs(errors["peak_bytes"]) for errors in compared)
+        off = f"; the largest difference is {show_bytes(worst)}" if worst else ""
+        lines.append(f"predicted peak equal to the measured one in {exact} of {len(compared)} cells{off}\n")
+    timed = [
+        abs(s.prediction_errors["step_time_s"]) / s.step_time_s
+        for s in summaries
+        if s.step_time_s and "step_time_s" in s.prediction_errors
+    ]
+    if timed:
+        lines.append(
+            f"predicted step time off by {statistics.median(timed):.1%} in the median, "
+            f"{max(timed):.1%} at most\n"
+        )
+    return "".join(lines)
 
 
 def _because(summary: CellSummary) -> str:
     return f": {summary.reason}" if summary.reason else ""
+
+
+def _assumed(summary: CellSummary) -> list[tuple[str, str]]:
+    """The assumptions behind a prediction, where that is all there is."""
+    known = summary.predict.detail.get("assumptions", {}) if summary.predict and summary.predicted else {}
+    rows = []
+    for number, (name, fact) in enumerate(known.items()):
+        value = fact["value"]
+        shown = (
+            show_bytes(value) if name.endswith("_bytes") else "see the record" if name == "rates" else value
+        )
+        rows.append(("assuming" if not number else "", f"{name}={shown} ({fact['source']})"))
+    return rows
 
 
 def _flop(count: float | None) -> str:
@@ -117,11 +160,15 @@ def _print_tables(summaries: Sequence[CellSummary], reference: str, out: TextIO)
             headers = [header.format(reference) for header in _HEADERS]
             TextTable(title, headers, rows, spare=("recomputed", "saved")).print(out)
             out.write("\n")
-        for summary in summaries:
-            if summary.status not in ("ok", "unsupported"):
-                name = f"{summary.policy}, {summary.workload_label}"
-                out.write(f"{summary.status}: {name}: {summary.reason.partition(chr(10))[0]}\n")
+        told = [s for s in summaries if s.status not in ("ok", "unsupported")]
+        most = _MOST_PREDICTED if all(s.predicted for s in told) else len(told)
+        for summary in told[:most]:
+            name = f"{summary.policy}, {summary.workload_label}"
+            out.write(f"{summary.status}: {name}: {summary.reason.partition(chr(10))[0]}\n")
+        if told[most:]:
+            out.write(f"and {len(told) - most} more that are predicted not to fit\n")
     unproven = sum(_status(summary) == "ok*" for summary in summaries)
+    out.write(_predictions(summaries))
     if unproven and len(summaries) <= _MOST_ROWS:
         out.write("* gradients not compared: no parity pass\n")
     counts = ", ".join(f"{n} {s}" for s, n in count_statuses({s.cell: s for s in summaries}).items())

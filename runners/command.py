@@ -82,12 +82,12 @@ def _run(
         lead = lead or _compose(session_overrides(cfg, user))
         for composed in expand(cfg, user, _compose):
             cell = load_cell(composed, fingerprint)
-            _admit(cell, cells, refused)
+            _admit(cell, cells, refused, fingerprint)
             asked[cell.id] = _united(asked.get(cell.id, ()), load_passes(composed))
     assert lead is not None
     _refuse_all_unsupported(cells, refused)
     named = list(cells)
-    cells = _with_references(str(lead.reference), cells, refused, asked)
+    cells = _with_references(str(lead.reference), cells, refused, asked, fingerprint)
     session = _session(lead, jobs, cells, fingerprint, asked)
     check_budget(session.budget_bytes, list(cells.values()))
     check_tracking(session.tracking)
@@ -160,18 +160,24 @@ def _scale(cfg: DictConfig, fingerprint: dict[str, Any]) -> list[str]:
     return [f"scale={choose_scale(_group('scale'), str(fingerprint['type']), memory)}"]
 
 
-def _admit(cell: Cell, cells: dict[str, Cell], refused: dict[str, str]) -> None:
+def _admit(
+    cell: Cell, cells: dict[str, Cell], refused: dict[str, str], fingerprint: dict[str, Any]
+) -> None:
     if cell.id in cells:
         return
     cells[cell.id] = cell
     try:
-        check_policy(cell)
+        check_policy(cell, here="described" not in fingerprint)
     except Unsupported as problem:
         refused[cell.id] = str(problem)
 
 
 def _with_references(
-    label: str, cells: dict[str, Cell], refused: dict[str, str], asked: dict[str, tuple[str, ...]]
+    label: str,
+    cells: dict[str, Cell],
+    refused: dict[str, str],
+    asked: dict[str, tuple[str, ...]],
+    fingerprint: dict[str, Any],
 ) -> dict[str, Cell]:
     """``cells`` with the reference policy's ahead of each workload that has none, under the same passes.
 
@@ -190,7 +196,7 @@ def _with_references(
     found: dict[str, Cell] = {}
     for cell in cells.values():
         if cell.workload_id in added:
-            _admit(added.pop(cell.workload_id), found, refused)
+            _admit(added.pop(cell.workload_id), found, refused, fingerprint)
         found[cell.id] = cell
     return found
 

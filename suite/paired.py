@@ -26,7 +26,10 @@ RoundKey = TypeVar("RoundKey", bound=Hashable)
 
 @dataclass(frozen=True)
 class PairedRatio:
-    """Geometric mean of candidate / reference over ``rounds`` pairs; no bounds from a single round."""
+    """Geometric mean of candidate / reference over ``rounds`` pairs; no bounds from a single round.
+
+    ``rounds`` 0: predicted, not measured.
+    """
 
     estimate: float
     low: float | None
@@ -36,6 +39,8 @@ class PairedRatio:
     @property
     def text(self) -> str:
         """``+7.2 % [5.9, 8.5]``, or ``+7.2 % (1 round: no interval)``."""
+        if not self.rounds:
+            return f"{self.brief} predicted"
         return self.brief if self.low is not None else f"{self.brief} (1 round: no interval)"
 
     @property
@@ -48,7 +53,12 @@ class PairedRatio:
 
 
 def step_time_ratio(candidate: CellSummary, reference: CellSummary) -> PairedRatio | None:
-    """Step time of ``candidate`` against ``reference``; None if no session measured a round of both."""
+    """Step time of ``candidate`` against ``reference``; None if no session measured a round of both.
+
+    Where neither was measured, the ratio of what was predicted.
+    """
+    if candidate.predicted and reference.predicted and candidate.step_time_s and reference.step_time_s:
+        return PairedRatio(candidate.step_time_s / reference.step_time_s, None, None, 0)
     return paired_ratio(candidate.rounds_by_session_s, reference.rounds_by_session_s)
 
 

@@ -40,7 +40,7 @@ def _request(row: Row) -> Request:
         tied_head=True,
     )
     zero = 2 if "SHARD_GRAD_OP" in row.ac_detail else 3
-    return request(
+    asked = request(
         model,
         NONE if row.ac_mode == "none" else FULL,
         row.gpu,
@@ -48,3 +48,5 @@ def _request(row: Row) -> Request:
         batch_size=row.micro_batch or 0,
         parallel=fsdp(row.dp_or_fsdp or 1, zero=zero, micro_batches=row.grad_accum or 1),
     )
+    # MPT's default loss_fn is flash-attention's fused cross entropy (llm-foundry, modeling_mpt.py).
+    return asked | {"assumptions": {"loss_kernel": "fused"}}

@@ -84,11 +84,15 @@ def load_cell(cfg: DictConfig, device: dict[str, Any]) -> Cell:
     return Cell(config)
 
 
-def check_policy(cell: Cell) -> None:
-    """Raise Unsupported where the cell's model, kernel, compiler or policy cannot do its workload."""
+def check_policy(cell: Cell, *, here: bool = True) -> None:
+    """Raise Unsupported where the cell's model, kernel, compiler or policy cannot do its workload.
+
+    The compiler is not looked for where the cell does not run ``here``.
+    """
     check_model(cell.config)
     check_kernel(cell.config)
-    check_compiler(cell.config)
+    if here:
+        check_compiler(cell.config)
     policy = make_policy(cell.config.policy)
     policy.check(cell.config)
     policy.check_compile(cell.config)

@@ -8,7 +8,8 @@ from typing import Any
 
 from suite.measure.tracker import Allocation, Event, MemoryLog
 
-STATIC = frozenset({"parameter", "buffer", "optimizer_state"})
+# A gradient buffer is one that lives from step to step, as frameworks that shard keep it.
+STATIC = frozenset({"parameter", "buffer", "optimizer_state", "gradient_buffer"})
 # Alive because of the forward: kept by it, rebuilt from it, back from where it was kept, or a gradient on
 # its way back.
 ACTIVATIONS = frozenset({"activation", "recomputed", "restored", "activation_gradient"})

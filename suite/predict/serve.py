@@ -40,7 +40,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
         config = config_of(request["config"])
         check_parallel(config)
-        check_policy(Cell(config))
+        check_policy(Cell(config), here=False)
         hardware = hardware_named(str(request["hardware"]))
         found = predict_timed(config, hardware=hardware, assumptions=request.get("assumptions") or {})
     except Exception as problem:  # noqa: BLE001 - one bad request must not end the others

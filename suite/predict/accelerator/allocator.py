@@ -2,8 +2,8 @@
 
 Sizes and rules as in ``c10/cuda/CUDACachingAllocator.cpp`` of torch 2.13 with its default settings: sizes
 are rounded to 512 bytes; up to 1 MiB come from segments of 2 MiB, up to 10 MiB from segments of 20 MiB,
-larger ones from a segment of their own in steps of 2 MiB; the smallest free block that fits is taken, and split
-if what is left over is worth it.
+larger ones from a segment of their own in steps of 2 MiB; the smallest free block that fits is taken, and
+split if what is left over is worth it.
 """
 
 from bisect import bisect_left, insort

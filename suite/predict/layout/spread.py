@@ -13,7 +13,12 @@ from suite.predict.layout.rank import in_flight
 # Parameters in bf16, gradients in fp32, and a copy of the parameters and both moments in fp32.
 _MEGATRON_GRADIENT_BYTES = 4
 _MEGATRON_STATE_BYTES = 12
-_BACKWARD = ("backward", "optimizer")
+_LOSS_KERNELS = ("torch", "in_place", "fused")
+_LOSS_IN_PLACE = (
+    "aten::_log_softmax",
+    "aten::_log_softmax_backward_data",
+    "aten::nll_loss_backward",
+)
 
 
 @dataclass(frozen=True)
@@ -23,10 +28,15 @@ class Assumed:
     Attributes:
         gathered_blocks: whole blocks that a rank of ZeRO-3 holds at once: the one at work and the next.
         ddp_buckets: a copy of all gradients in DDP's communication buckets.
+        loss_kernel: ``torch``'s cross entropy; ``in_place``, which turns the float32 logits into
+            probabilities and those into their gradient where they are; ``fused``, which does so with the
+            16-bit logits.
+            Empty: in place under the megatron recipe, else torch's.
     """
 
     gathered_blocks: int = 2
     ddp_buckets: bool = False
+    loss_kernel: str = ""
 
     def told(self, overrides: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         """Name to ``value`` and ``source``, as a record and an answer show them."""
@@ -39,6 +49,7 @@ class Assumed:
 _SOURCES = {
     "gathered_blocks": "FSDP prefetches one block while another is at work",
     "ddp_buckets": "gradients as views of DDP's buckets (gradient_as_bucket_view)",
+    "loss_kernel": "Megatron-LM core/tensor_parallel/cross_entropy.py under its recipe, else torch's",
 }
 
 
@@ -50,7 +61,10 @@ def layout_assumptions(overrides: Mapping[str, Any]) -> Assumed:
         raise UsageError("assumptions.gathered_blocks", blocks, "expected a whole number >= 1")
     if not isinstance(buckets, bool):
         raise UsageError("assumptions.ddp_buckets", buckets, "expected true or false")
-    return Assumed(blocks, buckets)
+    loss = overrides.get("loss_kernel", "")
+    if loss not in ("", *_LOSS_KERNELS):
+        raise UsageError("assumptions.loss_kernel", loss, f"expected one of {', '.join(_LOSS_KERNELS)}")
+    return Assumed(blocks, buckets, loss)
 
 
 def spread_log(config: CellConfig, log: MemoryLog, assumed: Assumed) -> MemoryLog:
@@ -62,9 +76,9 @@ def spread_log(config: CellConfig, log: MemoryLog, assumed: Assumed) -> MemoryLo
         assumed: see there.
     """
     spread = config.parallel
-    if spread == ParallelConfig():
+    if spread == ParallelConfig() and not assumed.loss_kernel:
         return log
-    sizes = _Sizes(config, log)
+    sizes = _Sizes(config, assumed)
     scaled = _resized(log, sizes)
     parameters = [a for a in log.allocations if a.kind == "parameter" and sizes.here(a)]
     static, working = _beside(spread, parameters, assumed)
@@ -78,14 +92,15 @@ def spread_log(config: CellConfig, log: MemoryLog, assumed: Assumed) -> MemoryLo
 class _Sizes:
     """Bytes on this rank of an allocation in the trace of its part."""
 
-    def __init__(self, config: CellConfig, log: MemoryLog) -> None:
+    def __init__(self, config: CellConfig, assumed: Assumed) -> None:
         spread = config.parallel
         self._spread, self._width = spread, config.model.d_model
         self._tied = config.model.tied_head
         self._first, self._last = spread.stage == 0, spread.stage == spread.pp - 1
         self._length = config.seq_len // spread.cp
         self._shared = spread.dp * spread.cp
-        self._log = log
+        self._vocabulary = -(-config.model.vocab_size // spread.tp)
+        self._loss = assumed.loss_kernel or ("in_place" if spread.recipe == "megatron" else "torch")
 
     def __call__(self, allocation: Allocation) -> int:
         if not self.here(allocation):
@@ -100,6 +115,8 @@ class _Sizes:
             if spread.recipe == "megatron":
                 return 0
             return nbytes // self._shared if spread.zero >= 1 else nbytes
+        if self._in_place(allocation):
+            return 0
         if allocation.phase == "optimizer" and spread.zero >= 1:
             return nbytes // self._shared
         return nbytes // spread.tp if spread.sp and self._along_sequence(allocation) else nbytes
@@ -113,6 +130,15 @@ class _Sizes:
         if head or allocation.phase == "loss":
             return self._last or not (head or allocation.kind == "activation")
         return True
+
+    def _in_place(self, allocation: Allocation) -> bool:
+        """Whether the kernel of the loss, or Megatron-LM's fused Adam, has no tensor of its own for it."""
+        if allocation.phase == "optimizer":
+            return self._spread.recipe == "megatron"
+        if self._loss == "torch":
+            return False
+        logits = self._loss == "fused" and allocation.shape[-1:] == (self._vocabulary,)
+        return allocation.operator in _LOSS_IN_PLACE or (logits and allocation.operator == "aten::_to_copy")
 
     def _along_sequence(self, allocation: Allocation) -> bool:
         """A residual, a norm's input or output: whole in width, and so spread along the sequence."""
@@ -139,9 +165,9 @@ def _beside(
     if _held_gradients(spread):
         whole = elements * _MEGATRON_GRADIENT_BYTES if megatron else nbytes
         parts = shared if spread.zero >= 2 else 1
-        static.append(_held("gradients", whole // parts, "gradient"))
+        static.append(_held("gradients", whole // parts, "gradient_buffer"))
     elif assumed.ddp_buckets and spread.dp > 1:
-        static.append(_held("buckets of gradients", nbytes, "gradient"))
+        static.append(_held("buckets of gradients", nbytes, "gradient_buffer"))
     if megatron:
         parts = shared if spread.zero >= 1 else 1
         states = elements * _MEGATRON_STATE_BYTES // parts
