@@ -87,6 +87,10 @@ def _answer(summary: CellSummary, reference: CellSummary | None) -> str:
         rate = f", {summary.tokens_per_s:,.0f} tokens/s" if summary.tokens_per_s is not None else ""
         versus = f", {ratio.text} against {reference.policy}" if ratio is not None and reference else ""
         lines.append(("step", show_seconds(summary.step_time_s) + spread + rate + versus))
+    off = summary.prediction_errors.get("peak_bytes")
+    if off is not None:
+        equal = "equal to the measured one" if not off else f"off by {show_bytes(abs(off))}"
+        lines.append(("predicted", f"peak {equal}"))
     return "".join(f"{name:<10}{value}\n" for name, value in lines)
 
 
@@ -131,9 +135,9 @@ def _assumed(summary: CellSummary) -> list[tuple[str, str]]:
     rows = []
     for number, (name, fact) in enumerate(known.items()):
         value = fact["value"]
-        shown = (
-            show_bytes(value) if name.endswith("_bytes") else "see the record" if name == "rates" else value
-        )
+        if name == "rates":
+            continue  # many; the record has them
+        shown = show_bytes(value) if name.endswith("_bytes") else value or "auto"
         rows.append(("assuming" if not number else "", f"{name}={shown} ({fact['source']})"))
     return rows
 

@@ -180,7 +180,30 @@ def load_assumptions(cfg: DictConfig) -> dict[str, Any]:
     node = OmegaConf.select(cfg, "assumptions")
     _check(isinstance(node, DictConfig), "assumptions", node, "expected names with values")
     found: Any = OmegaConf.to_container(node, resolve=True)
-    return {name: value for name, value in found.items() if value is not None}
+    given = {name: value for name, value in found.items() if value is not None}
+    for name, value in given.items():
+        _check_assumption(f"assumptions.{name}", value)
+    return given
+
+
+_ASSUMED_CHOICES = {
+    "assumptions.loss_kernel": ("torch", "in_place", "fused"),
+    "assumptions.attention_kernel": ("flash", "efficient", "math", "eager"),
+}
+_ASSUMED_FLAGS = ("assumptions.fused_norms", "assumptions.ddp_buckets")
+
+
+def _check_assumption(key: str, value: Any) -> None:
+    allowed = _ASSUMED_CHOICES.get(key)
+    if allowed is not None:
+        _check(value in allowed, key, value, f"expected one of {', '.join(allowed)}")
+    elif key in _ASSUMED_FLAGS:
+        _check(isinstance(value, bool), key, value, "expected true or false")
+    elif key.endswith("_bytes"):
+        parse_bytes(value, key)
+    else:
+        good = isinstance(value, int) and not isinstance(value, bool) and value >= 1
+        _check(good, key, value, "expected a whole number >= 1")
 
 
 def load_passes(cfg: DictConfig) -> tuple[str, ...]:
