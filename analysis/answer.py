@@ -118,6 +118,8 @@ def _without_budget(workload: Workload, best: Row, fallback: Row | None) -> str:
 
 
 def _unproven(row: Row) -> str:
+    if row.summary.predicted:
+        return ", predicted and not measured"
     return "" if row.summary.proven else ", gradients not compared"
 
 

@@ -74,12 +74,16 @@ def _verdict(row: Row, workload: Workload, reference: str, unit: ByteUnit, rated
     found = gradients(s.parity)
     pending = f"not yet: {row.pending}" if row.pending else ""
     unproven = s.status == "ok" and not s.proven and "parity" not in pending
-    why = "; ".join(filter(None, (s.reason, pending, "gradients not compared" if unproven else "")))
+    proof = "predicted, not measured" if s.predicted else "gradients not compared" if unproven else ""
+    why = "; ".join(filter(None, (s.reason, pending, proof)))
+    word = STATUS_WORDS.get(s.status, s.status)
+    if s.predicted:
+        word = f"{'fits' if s.status == 'ok' else word} (predicted)"
     entries = [
         Entry(s.policy, s.policy),
         *(Entry(value, value) for value in row.dimensions.values()),
         Entry(f"{row.seq_len:,}", row.seq_len, "num"),
-        Entry(STATUS_WORDS.get(s.status, s.status), s.status, f"status {_slug(s.status)}", why),
+        Entry(word, s.status, f"status {_slug(s.status)}", why),
         Entry(unit.text(s.peak_bytes), s.peak_bytes, "num"),
         Entry(_change(row.peak_ratio, row.is_reference), row.peak_ratio, "num"),
         Entry(unit.text(s.saved_bytes), s.saved_bytes, "num"),
