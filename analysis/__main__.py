@@ -88,6 +88,64 @@ def validate(
     show_validation(Choice(source, limit, jobs, worst, verbose, json, markdown))
 
 
+@app.command()
+def fit(
+    model: Annotated[str, typer.Option(help="A preset of conf/model, such as llama3_8b.")],
+    hardware: Annotated[str, typer.Option(help="A card of conf/hardware, such as h100_80gb; or cpu.")],
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LABEL", help="Such as full, discard.all, 'ops(save=mm)'; repeat it."),
+    ] = None,
+    vary: Annotated[str, typer.Option(help="What grows: seq_len, batch_size or n_layers.")] = "seq_len",
+    seq_len: Annotated[int, typer.Option(min=0, help="Tokens; 0: the model's context.")] = 0,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences of one device's step.")] = 1,
+    precision: Annotated[str, typer.Option(help="fp32, bf16-mixed or bf16-true.")] = "bf16-mixed",
+    attention: Annotated[str, typer.Option(help="eager, sdpa or flash.")] = "sdpa",
+    optimizer: Annotated[str, typer.Option(help="adamw or sgd.")] = "adamw",
+    impl: Annotated[str, typer.Option(help="Of the optimizer: foreach, fused or forloop.")] = "fused",
+    budget: Annotated[str, typer.Option(help="For the peak, such as 60GiB; the card alone if none.")] = "",
+    parallel: Annotated[str, typer.Option(help="Such as tp=8,zero=3,dp=8.")] = "",
+    assume: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Instead of an assumption; repeat it.")
+    ] = None,
+    step: Annotated[int, typer.Option(min=0, help="Between values; 0: 128 tokens, else 1.")] = 0,
+    most: Annotated[int, typer.Option(min=1, help="The largest value that is asked.")] = 1 << 22,
+    jobs: Annotated[int, typer.Option(min=0, help="Predictor processes; 0: one a core.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="Write everything to this file too.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with a heat map.")] = None,
+    markdown: Annotated[Path | None, typer.Option(help="Write the table to this file too.")] = None,
+) -> None:
+    """The largest length, batch or depth that fits a card under each policy, and its predicted cost.
+
+    Exit code 1 if nothing fits.
+    """
+    from analysis.fit.show import Choice, show_fit
+
+    choice = Choice(
+        model=model,
+        hardware=hardware,
+        policies=tuple(policy or ()),
+        vary=vary,
+        seq_len=seq_len,
+        batch_size=batch_size,
+        precision=precision,
+        attention=attention,
+        optimizer=optimizer,
+        impl=impl,
+        budget=budget,
+        parallel=parallel,
+        assume=tuple(assume or ()),
+        step=step,
+        most=most,
+        jobs=jobs,
+        json=json,
+        html=html,
+        markdown=markdown,
+    )
+    if not show_fit(choice):
+        raise typer.Exit(1)
+
+
 def main() -> None:
     """Run the command line; bad input is one line on stderr and exit code 2."""
     try:

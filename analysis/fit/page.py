@@ -1,0 +1,35 @@
+"""One self-contained HTML page: the sentence, the heat map, the table and the assumptions."""
+
+from markupsafe import Markup
+
+from analysis.figures import ReportFigure
+from analysis.fit.ask import Fit
+from analysis.fit.heat import heat_map, legend
+from analysis.fit.tables import assumptions_of, heads_of, lines_of, workload_of_fit
+from analysis.fit.words import lead_of
+from analysis.report import _html, _plotly_js
+
+
+def html_of(fit: Fit) -> str:
+    """The page as text; it loads nothing from elsewhere."""
+    figures = []
+    if fit.columns:
+        figure = heat_map(fit)
+        alt = f"Predicted peak of every policy by {fit.question.vary}. The same figures are in the table."
+        drawn = Markup(figure.to_json())  # noqa: S704 - Plotly escapes what could end the script element
+        title = f"Predicted peak by {fit.question.vary}"
+        figures.append(
+            ReportFigure("heat", title, alt, int(figure.layout.height), drawn, legend=tuple(legend()))
+        )
+    heads = [(head.removeprefix(">"), "num" if head.startswith(">") else "") for head in heads_of(fit)]
+    page = _html().get_template("fit.html.j2")
+    return page.render(
+        name=workload_of_fit(fit),
+        lead=lead_of(fit),
+        figures=figures,
+        heads=heads,
+        lines=lines_of(fit),
+        assumptions=assumptions_of(fit),
+        asked=fit.asked,
+        plotly_js=_plotly_js(),
+    )
