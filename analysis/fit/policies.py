@@ -4,9 +4,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
+from analysis.policies.workload import CONF
 from suite.config.schema import PolicyConfig
 from suite.errors import UsageError
 from suite.policies import FAMILIES, parse_policy
@@ -59,7 +61,11 @@ def _node(label: str) -> dict[str, Any]:
     if options is not None:
         return {"family": family, **_options(re.split(r",\s+", options), label)}
     if value is None:
-        return {"family": family}
+        # With the options that policy=FAMILY has for the suite.
+        node: dict[str, Any] = yaml.safe_load(
+            (CONF / "policy" / f"{family}.yaml").read_text(encoding="utf-8")
+        )
+        return node
     shorthand = FAMILIES[family].shorthand
     if not shorthand:
         raise UsageError("--policy", label, f"{family} has no main option: write {family} alone")
