@@ -13,7 +13,7 @@ _SEED, _COUNT = 20, 12
 
 
 @pytest.mark.parametrize(
-    "cell", random_cells(_SEED, _COUNT), ids=lambda c: f"{c.policy_label} {c.workload_label}"
+    "cell", list(random_cells(_SEED, _COUNT)), ids=lambda c: f"{c.policy_label} {c.workload_label}"
 )
 def test_a_random_cell_is_predicted_to_the_byte(cell: Cell) -> None:
     try:
