@@ -124,6 +124,12 @@ def answer_fit(
     columns = _columns(question, [founds[question.label(policy)] for policy in able]) if mapped else []
     asker.ask([(policy, value) for policy in able for value in columns])
     references = _references(able, founds, asker)
+    # What was asked beside may lie below an answer and not fit: then there is more to search.
+    while broken := [
+        policy for policy in able if _is_broken(founds[question.label(policy)], asker.points(policy))
+    ]:
+        founds |= zip(map(question.label, broken), _searched(question, broken, asker), strict=True)
+        references = _references(able, founds, asker)
     outcomes = []
     for policy, reason in zip(question.policies, refusals, strict=True):
         label = question.label(policy)
@@ -139,18 +145,25 @@ def answer_fit(
 
 
 def _searched(question: Question, policies: Sequence[PolicyConfig], asker: Asker) -> list[Found]:
-    searches: list[Search] = [search(question.start, question.step, question.most) for _ in policies]
-    wanted = {i: next(running) for i, running in enumerate(searches)}
+    axis = (question.start, question.step, question.most)
+    searches: list[Search] = [search(*axis, asker.points(policy)) for policy in policies]
+    wanted: dict[int, int] = {}
     found: dict[int, Found] = {}
+
+    def proceed(i: int, point: Point | None) -> None:
+        try:
+            wanted[i] = next(searches[i]) if point is None else searches[i].send(point)
+        except StopIteration as end:
+            found[i] = end.value
+
+    for i in range(len(searches)):
+        proceed(i, None)
     while wanted:
         places = list(wanted)
         points = asker.ask([(policies[i], wanted[i]) for i in places])
-        wanted = {}
+        wanted.clear()
         for i, point in zip(places, points, strict=True):
-            try:
-                wanted[i] = searches[i].send(point)
-            except StopIteration as end:
-                found[i] = end.value
+            proceed(i, point)
     return [found[i] for i in range(len(policies))]
 
 
@@ -189,6 +202,10 @@ def _references(able: Sequence[PolicyConfig], founds: dict[str, Found], asker: A
         return {}
     values = sorted(bests)
     return dict(zip(values, asker.ask([(_REFERENCE, value) for value in values]), strict=True))
+
+
+def _is_broken(found: Found, points: Sequence[Point]) -> bool:
+    return found.best is not None and any(p.value < found.best.value and not p.fits for p in points)
 
 
 def _ratio(best: Point | None, references: dict[int, Point]) -> float | None:

@@ -1,5 +1,8 @@
 """One self-contained HTML page: the sentence, the heat map, the table and the assumptions."""
 
+from functools import cache
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from analysis.figures import ReportFigure
@@ -7,7 +10,6 @@ from analysis.fit.ask import Fit
 from analysis.fit.heat import heat_map, legend
 from analysis.fit.tables import assumptions_of, heads_of, lines_of, workload_of_fit
 from analysis.fit.words import lead_of
-from analysis.report import _html, _plotly_js
 
 
 def html_of(fit: Fit) -> str:
@@ -22,7 +24,7 @@ def html_of(fit: Fit) -> str:
             ReportFigure("heat", title, alt, int(figure.layout.height), drawn, legend=tuple(legend()))
         )
     heads = [(head.removeprefix(">"), "num" if head.startswith(">") else "") for head in heads_of(fit)]
-    page = _html().get_template("fit.html.j2")
+    page = _templates().get_template("fit.html.j2")
     return page.render(
         name=workload_of_fit(fit),
         lead=lead_of(fit),
@@ -31,5 +33,22 @@ def html_of(fit: Fit) -> str:
         lines=lines_of(fit),
         assumptions=assumptions_of(fit),
         asked=fit.asked,
-        plotly_js=_plotly_js(),
+        plotly_js=_plotly_script(),
     )
+
+
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("analysis"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+@cache
+def _plotly_script() -> Markup:
+    from plotly.offline import get_plotlyjs
+
+    return Markup(get_plotlyjs())  # noqa: S704 - the library's own script, inlined once

@@ -3,7 +3,7 @@
 The end is exact: the value fits, and the value one step beyond was asked and does not.
 """
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -29,25 +29,28 @@ class Found:
     refused: str = ""
 
 
-def search(start: int, step: int, most: int) -> Search:
+def search(start: int, step: int, most: int, known: Sequence[Point] = ()) -> Search:
     """Yields values to ask, gets their points and returns what was found.
 
     Args:
         start: the first value; ``start`` and ``most`` are multiples of ``step``.
         step: between values.
         most: the largest value.
+        known: points that were asked before.
 
     Where what is needed does not grow with the value, the answer is the largest value below the first
     asked one that does not fit.
     """
-    asked: dict[int, Point] = {}
-    first = asked[start] = yield start
+    asked = {point.value: point for point in known}
+    if start not in asked:
+        asked[start] = yield start
+    first = asked[start]
     if first.spare_bytes is None:
         return Found(None, None, refused=first.reason)
     while asked[max(asked)].fits and max(asked) < most:
         value = min(most, 2 * max(asked))
         asked[value] = yield value
-    if not first.fits and start > step:
+    if not first.fits and step not in asked:
         asked[step] = yield step
     while True:
         low = max((v for v in asked if _sound(v, asked)), default=None)
