@@ -20,6 +20,7 @@ import hydra
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
+from runners.composing import compose
 from runners.forkserver import ForkServer
 from runners.plan import print_plan
 from runners.session import run_session
@@ -130,7 +131,7 @@ def _refuse_what_matched_nothing(named: Sequence[str], store: RecordStore) -> No
 
 
 def _compose(overrides: list[str]) -> DictConfig:
-    cfg = hydra.compose("config", overrides=overrides)
+    cfg = compose(overrides)
     check_known(cfg, _plain_config(), overrides)
     return cfg
 
